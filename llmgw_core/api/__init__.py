@@ -1,0 +1,1 @@
+"""The control socket: the one protocol between the engine and its faces."""

@@ -1,0 +1,25 @@
+"""The commands of the engine: names and arguments, shared by socket, console and CLI.
+
+scale         {name, mode?, replicas?, delta?, idle_s?}   a model's run mode or count
+class         {name, class}            owner {name, owner|null}
+resources     {name, profile?, min_memory_gb?, cpu_cores?}
+add           {toml}                   one [[models]] table, as in config.toml
+edit          {name, toml}             remove {name}
+restart       {replica}                stop   {replica}
+node.trust    {name, fingerprint?}     node.cordon / node.uncordon / node.drain {name}
+node.provision {name, engine?}         node.probe {name}
+reload        {}                       plan {}            explain {name}
+shutdown      {stop_replicas: bool, stop_gateway: bool}
+handover      {}                       the console's engine gives way to a daemon
+"""
+
+from __future__ import annotations
+
+NAMES = (
+    "scale", "class", "owner", "resources", "add", "edit", "remove", "restart", "stop",
+    "node.trust", "node.cordon", "node.uncordon", "node.drain", "node.provision", "node.probe",
+    "reload", "plan", "explain", "shutdown", "handover",
+)  # fmt: skip
+
+DANGEROUS = frozenset(NAMES) - {"plan", "explain"}
+"""Those that change something: refused in read-only mode."""

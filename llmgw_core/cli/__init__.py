@@ -1,0 +1,1 @@
+"""The command line: typer commands, loaded only when asked for."""

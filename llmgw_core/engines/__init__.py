@@ -1,0 +1,1 @@
+"""Engines: one module per program that serves a model, behind one small protocol."""

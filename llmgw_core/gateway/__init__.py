@@ -1,0 +1,1 @@
+"""The OpenAI-compatible front: a process of its own that outlives its controller."""

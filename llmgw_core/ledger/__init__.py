@@ -1,0 +1,1 @@
+"""What happened and what was used, behind small store protocols."""

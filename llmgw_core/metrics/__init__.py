@@ -1,0 +1,1 @@
+"""Numbers from engines: scrape, parse, map, keep."""

@@ -1,0 +1,1 @@
+"""Nodes over SSH: connections, probe, host metrics, and the processes that llmgw keeps there."""

@@ -1,0 +1,1 @@
+"""Pure: what fits where, and why not."""

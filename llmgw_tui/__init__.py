@@ -1,0 +1,1 @@
+"""The full-screen console of llmgw. It talks to the engine only through ``llmgw_core.api``."""
