@@ -25,7 +25,10 @@ class NodeHandle(Protocol):
     """
 
     @property
-    def config(self) -> NodeConfig: ...
+    def config(self) -> NodeConfig:
+        """Its entry in the configuration."""
+        ...
+
     @property
     def status(self) -> NodeStatus:
         """Of the link: connecting, ready, unreachable or refused (cordons are the controller's)."""
@@ -122,7 +125,9 @@ class FleetHandle(Protocol):
     """All nodes of a configuration, with what they share: keys, host keys, the connect gate."""
 
     @property
-    def nodes(self) -> Mapping[str, NodeHandle]: ...
+    def nodes(self) -> Mapping[str, NodeHandle]:
+        """By name, in order of declaration."""
+        ...
 
     async def run(self) -> None:
         """Keep every node connected until cancelled."""
