@@ -23,10 +23,10 @@ class InstanceSpec:
     """Unique per start: a second start under the same token is the same start."""
     argv: tuple[str, ...]
     """``{dir}`` in an element stands for the instance's directory on the node."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """Files to lie beside the record, by name (0600), such as a key file or our launcher."""
-    record: Mapping[str, str | int | float] = field(default_factory=dict)
+    record: Mapping[str, str | int | float] = field(default_factory=dict, repr=False)
     """Kept as spec.json and given back on every listing: replica, model, profile, port…"""
     port: int | None = None
     log_limit_mb: float = 16.0
@@ -68,7 +68,7 @@ class InstanceStatus:
     """How long the process runs, by the node's own clock."""
     rss_gb: float | None = None
     log_bytes: int | None = None
-    record: Mapping[str, str | int | float] = field(default_factory=dict)
+    record: Mapping[str, str | int | float] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

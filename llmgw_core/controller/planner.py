@@ -1,0 +1,269 @@
+"""From what is wanted and what is there to what must be done, with reasons. Pure.
+
+``plan`` looks at one immutable ``World`` and nothing else: called again on the same world it gives
+the same plan, and on a world in which its actions were carried out it gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from llmgw_core.catalog.model import Mode, Model
+from llmgw_core.controller.replica import Phase, Replica
+from llmgw_core.nodes.facts import NodeState
+from llmgw_core.placement.place import Obstacle, booking_for, place
+from llmgw_core.placement.rooms import Booking, Room, book
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What clients want of a model: requests now, and seconds since the last one ended or asked."""
+
+    running: int = 0
+    waiting: int = 0
+    idle_s: float | None = None
+    """None where nobody has asked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that a plan depends on."""
+
+    now: float
+    models: tuple[Model, ...]
+    rooms: tuple[Room, ...]
+    """Without bookings: those follow from the replicas."""
+    replicas: tuple[Replica, ...] = ()
+    demand: Mapping[str, Demand] = field(default_factory=dict)
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    node_grace_s: float = 60.0
+
+
+class Kind(StrEnum):
+    """What an action does."""
+
+    START = "start"
+    RETRY = "retry"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do, and why."""
+
+    kind: Kind
+    replica: str
+    model: str
+    profile: str
+    nodes: tuple[str, ...]
+    why: str
+    drain: bool = True
+    """For a stop: let requests finish first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Why a replica that is wanted cannot be placed: one line a node."""
+
+    model: str
+    profile: str
+    node: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, and what cannot be done."""
+
+    actions: tuple[Action, ...]
+    pending: tuple[Pending, ...]
+
+    def pending_reason(self, model: str) -> str:
+        """One sentence on why this model lacks a replica; empty where it lacks none."""
+        mine = [item for item in self.pending if item.model == model]
+        return "; ".join(
+            f"{item.node}: {item.reason}" if item.node else item.reason for item in mine[:4]
+        ) + (f"; and {len(mine) - 4} more" if len(mine) > 4 else "")
+
+
+def plan(world: World) -> Plan:
+    """What must be done to bring the replicas to what the catalog wants."""
+    return _Planner(world).run()
+
+
+def wanted(model: Model, demand: Demand | None, present: int) -> tuple[int, str]:
+    """How many replicas a model should have now, and why."""
+    scaling = model.scaling
+    match scaling.mode:
+        case Mode.STOPPED:
+            return 0, "the model is stopped"
+        case Mode.ALWAYS:
+            return scaling.min, f"the model always has {scaling.min}"
+        case Mode.ON_DEMAND:
+            if demand is None or demand.idle_s is None:
+                return 0, "on demand, and nobody has asked"
+            if demand.running or demand.waiting or demand.idle_s < scaling.idle_timeout_s:
+                return max(1, min(present, scaling.max)), "on demand, and it is used"
+            return 0, f"on demand, and idle for {demand.idle_s:.0f} s"
+
+
+class _Planner:
+    """One run of ``plan``: the rooms left, and the actions so far."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rooms = book(world.rooms, map(booking_of, filter(holds, world.replicas)))
+        self.actions: list[Action] = []
+        self.pending: list[Pending] = []
+        self.taken = {replica.id for replica in world.replicas}
+
+    def run(self) -> Plan:
+        names = {model.name for model in self.world.models}
+        for replica in self.world.replicas:
+            if replica.model not in names and not replica.phase.ending:
+                self.stop(replica, "its model is no longer in the catalog")
+        rank = self.world.ranks
+        order = sorted(self.world.models, key=lambda model: -rank.get(model.model_class, 0))
+        for model in order:
+            self.model(model)
+        return Plan(tuple(self.actions), tuple(self.pending))
+
+    def model(self, model: Model) -> None:
+        mine = [r for r in self.world.replicas if r.model == model.name and not r.phase.ending]
+        counted = [r for r in mine if not self._given_up(r)]
+        count, why = wanted(model, self.world.demand.get(model.name), len(counted))
+        current = [r for r in counted if not self._outdated(model, r)]
+        old = [r for r in counted if self._outdated(model, r)]
+        self._surplus(current, count, why)
+        self._retries(_keep(current, count))
+        lacking = count - len(current)
+        if lacking > 0:
+            placed = self._start(model, lacking if not old else min(lacking, 1))
+            if not placed and old and not any(r.phase.coming for r in current):
+                first = min(old, key=_worth)
+                cause = self._outdated(model, first)
+                self.stop(first, f"{cause}, and its successor has room only in its place")
+        self._retire(model, current, old, count, why)
+
+    def _surplus(self, current: list[Replica], count: int, why: str) -> None:
+        kept = {r.id for r in _keep(current, count)}
+        for replica in current:
+            if replica.id not in kept:
+                self.stop(replica, why)
+
+    def _retries(self, replicas: Iterable[Replica]) -> None:
+        for replica in replicas:
+            due = replica.retry_at is None or replica.retry_at <= self.world.now
+            if replica.phase is not Phase.FAILED or not due:
+                continue
+            room = self.rooms.get(replica.node)
+            if room is None or room.state is not NodeState.READY:
+                self.stop(replica, f"it failed, and its node is {_state(room)}")
+            else:
+                why = f"attempt {replica.failures + 1} after: {replica.reason}"
+                self._act(Kind.RETRY, replica, why)
+
+    def _start(self, model: Model, count: int) -> int:
+        for number in range(count):
+            placed, obstacles = place(model, self.rooms)
+            if placed is None:
+                self.pending += [_pending(model, obstacle) for obstacle in obstacles]
+                return number
+            name = self._new_id(model.name)
+            node = placed.nodes[0]
+            booking = booking_for(name, node, placed.profile)
+            self.rooms[node] = self.rooms[node].with_booking(booking)
+            profile = placed.profile.name
+            self.actions.append(
+                Action(Kind.START, name, model.name, profile, placed.nodes, placed.why)
+            )
+        return count
+
+    def _retire(
+        self, model: Model, current: list[Replica], old: list[Replica], count: int, why: str
+    ) -> None:
+        """Old revisions go one by one as their successors become ready."""
+        ready = sum(r.phase is Phase.READY for r in current)
+        useful = [r for r in old if r.phase is not Phase.FAILED]
+        for replica in old:
+            if replica not in useful:
+                self.stop(replica, self._outdated(model, replica))
+        spare = len(useful) - max(count - ready, 0)
+        for replica in sorted(useful, key=_worth)[: max(spare, 0)]:
+            self.stop(replica, self._outdated(model, replica) if count else why)
+
+    def stop(self, replica: Replica, why: str) -> None:
+        """Stop a replica; one whose node is away is left until the node is back."""
+        asked = any(a.kind is Kind.STOP and a.replica == replica.id for a in self.actions)
+        if not asked and replica.phase is not Phase.UNKNOWN:
+            self._act(Kind.STOP, replica, why)
+
+    def _act(self, kind: Kind, replica: Replica, why: str) -> None:
+        drain = replica.phase is Phase.READY
+        self.actions.append(
+            Action(kind, replica.id, replica.model, replica.profile, (replica.node,), why, drain)
+        )
+
+    def _given_up(self, replica: Replica) -> bool:
+        """Whether its node is away for so long that it no longer counts."""
+        return (
+            replica.phase is Phase.UNKNOWN
+            and replica.lost_at is not None
+            and self.world.now - replica.lost_at > self.world.node_grace_s
+        )
+
+    def _outdated(self, model: Model, replica: Replica) -> str:
+        """Why this replica must be replaced; empty where it is as it should be."""
+        profile = model.profile(replica.profile)
+        if profile is None:
+            return f"profile {replica.profile} is gone"
+        if profile.revision(model.source) != replica.revision:
+            return f"profile {replica.profile} has changed"
+        room = self.rooms.get(replica.node)
+        if room is None:
+            return f"node {replica.node} is no longer configured"
+        return f"node {replica.node} is draining" if room.state is NodeState.DRAINING else ""
+
+    def _new_id(self, model: str) -> str:
+        number = 1
+        while f"{model}.{number}" in self.taken:
+            number += 1
+        self.taken.add(f"{model}.{number}")
+        return f"{model}.{number}"
+
+
+def booking_of(replica: Replica) -> Booking:
+    """What a replica holds on its node."""
+    return Booking(
+        replica.id, replica.node, replica.memory_gb, replica.cores, replica.gpus,
+        replica.resident_gb if replica.phase is not Phase.READY or replica.resident_gb
+        else replica.memory_gb,
+    )  # fmt: skip
+
+
+def holds(replica: Replica) -> bool:
+    """Whether it takes room: all but what has ended."""
+    return replica.phase is not Phase.STOPPED
+
+
+_WORTH = {Phase.FAILED: 0, Phase.UNKNOWN: 1, Phase.PENDING: 2, Phase.FETCHING: 3,
+          Phase.STARTING: 4, Phase.LOADING: 5, Phase.READY: 6}  # fmt: skip
+
+
+def _worth(replica: Replica) -> tuple[int, float, str]:
+    """Order in which replicas are given up: the least useful first, then the youngest."""
+    return _WORTH.get(replica.phase, 0), -replica.created, replica.id
+
+
+def _keep(replicas: list[Replica], count: int) -> list[Replica]:
+    return sorted(replicas, key=_worth, reverse=True)[: max(count, 0)]
+
+
+def _state(room: Room | None) -> str:
+    return room.state.value if room is not None else "gone"
+
+
+def _pending(model: Model, obstacle: Obstacle) -> Pending:
+    return Pending(model.name, obstacle.profile, obstacle.node, obstacle.reason)
