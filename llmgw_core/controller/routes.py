@@ -1,0 +1,92 @@
+"""From replicas to the gateway's routing table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from llmgw_core.catalog.model import Mode, Model
+from llmgw_core.controller.replica import Phase, Replica
+from llmgw_core.gateway.table import RouteModel, Target, Tunnel
+from llmgw_core.nodes.instance import Endpoint
+
+
+def route_models(
+    models: Iterable[Model],
+    replicas: Iterable[Replica],
+    endpoints: Mapping[str, Endpoint],
+    tunnels: Mapping[str, Tunnel],
+    reasons: Mapping[str, str],
+) -> tuple[RouteModel, ...]:
+    """What clients may ask for, and where it is served.
+
+    Args:
+        models: the catalog.
+        replicas: all that are known; only ready ones become targets.
+        endpoints: where each replica is reached, by replica id.
+        tunnels: nodes that the gateway reaches by SSH, by name.
+        reasons: why a model lacks replicas, by model name.
+    """
+    by_model: dict[str, list[Replica]] = {}
+    for replica in replicas:
+        by_model.setdefault(replica.model, []).append(replica)
+    return tuple(
+        _route(model, by_model.get(model.name, []), endpoints, tunnels, reasons) for model in models
+    )
+
+
+def _route(
+    model: Model,
+    replicas: list[Replica],
+    endpoints: Mapping[str, Endpoint],
+    tunnels: Mapping[str, Tunnel],
+    reasons: Mapping[str, str],
+) -> RouteModel:
+    targets = []
+    for replica in sorted(replicas, key=lambda r: r.id):
+        endpoint = endpoints.get(replica.id)
+        if replica.phase is not Phase.READY or replica.port is None or endpoint is None:
+            continue
+        profile = model.profile(replica.profile)
+        through = replica.node if replica.node in tunnels else None
+        targets.append(
+            Target(
+                id=replica.id,
+                host="127.0.0.1" if through else endpoint.host,
+                port=replica.port,
+                weight=profile.weight if profile else 1.0,
+                api_key=replica.api_key,
+                tunnel=through,
+            )
+        )
+    return RouteModel(
+        name=model.name,
+        aliases=model.aliases,
+        targets=tuple(targets),
+        state="ready" if targets else model_state(model, replicas),
+        reason="" if targets else reasons.get(model.name, ""),
+        description=model.description,
+        context_length=model.context_length,
+        max_output=model.max_output,
+        owned_by=model.owner or "llmgw",
+        routing_profile=model.routing_profile.value,
+        fallbacks=model.fallbacks,
+    )
+
+
+def model_state(model: Model, replicas: Iterable[Replica]) -> str:
+    """One word for a model: ready, starting, failed, unknown, pending, stopped, on demand."""
+    phases = {replica.phase for replica in replicas}
+    if Phase.READY in phases:
+        return "ready"
+    if any(phase.coming for phase in phases):
+        return "starting"
+    for phase in (Phase.FAILED, Phase.UNKNOWN):
+        if phase in phases:
+            return phase.value
+    match model.scaling.mode:
+        case Mode.STOPPED:
+            return "stopped"
+        case Mode.ON_DEMAND:
+            return "on demand"
+        case Mode.ALWAYS:
+            return "pending"
