@@ -39,6 +39,9 @@ class World:
     demand: Mapping[str, Demand] = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
     node_grace_s: float = 60.0
+    unread: tuple[str, ...] = ()
+    """Nodes whose replicas are not known yet: nothing is started while there are some, since it
+    may run there already."""
 
 
 class Kind(StrEnum):
@@ -166,6 +169,11 @@ class _Planner:
                 self._act(Kind.RETRY, replica, why)
 
     def _start(self, model: Model, count: int) -> int:
+        if self.world.unread:
+            names = ", ".join(self.world.unread)
+            reason = f"waits to hear from {names}, where it may run already"
+            self.pending.append(Pending(model.name, model.profiles[0].name, None, reason))
+            return 0
         for number in range(count):
             placed, obstacles = place(model, self.rooms)
             if placed is None:

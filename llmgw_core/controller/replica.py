@@ -50,6 +50,9 @@ class Replica:
     revision: str
     phase: Phase
     since: float
+    instance: str
+    """Name of its record on the node."""
+    engine: str = ""
     reason: str = ""
     port: int | None = None
     token: str | None = None
@@ -80,11 +83,6 @@ class Replica:
     """When its node went away."""
     phase_before: Phase | None = None
     """What it was when its node went away."""
-
-    @property
-    def instance(self) -> str:
-        """Name of its directory on the node."""
-        return instance_name(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +119,7 @@ def record_of(replica: Replica, *, cluster: str, started: float) -> Mapping[str,
         "replica": replica.id,
         "model": replica.model,
         "profile": replica.profile,
+        "engine": replica.engine,
         "revision": replica.revision,
         "port": replica.port or 0,
         "key": replica.api_key,
@@ -146,9 +145,13 @@ def adopted(node: str, status: InstanceStatus, *, now: float) -> Replica | None:
         profile=str(identity["profile"]),
         node=node,
         revision=str(identity["revision"]),
-        phase=Phase.LOADING if status.state.alive else Phase.STOPPED,
+        phase=Phase.LOADING if status.state.alive else Phase.FAILED,
         since=now,
-        reason="adopted",
+        instance=status.name,
+        engine=str(record.get("engine") or ""),
+        reason="adopted" if status.state.alive else f"found {status.state}",
+        retry_at=None if status.state.alive else now,
+        exit_status=status.exit_status,
         port=int(record.get("port") or 0) or None,
         token=status.token,
         api_key=str(record.get("key") or ""),

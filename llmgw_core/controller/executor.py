@@ -1,0 +1,307 @@
+"""Carries out the plan: one operation at a time for each replica, each in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from llmgw_core.catalog.model import Catalog, Model, Profile
+from llmgw_core.controller.lifecycle import failed
+from llmgw_core.controller.planner import Action, Kind
+from llmgw_core.controller.replica import Phase, Replica, instance_name, record_of
+from llmgw_core.controller.roster import Roster
+from llmgw_core.engines.base import Engine, LaunchRequest
+from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost, Refused
+from llmgw_core.nodes.api import FleetHandle, NodeHandle
+from llmgw_core.nodes.instance import InstanceSpec
+
+log = logging.getLogger(__name__)
+
+LOG_TAIL_BYTES = 4096
+KEY_BYTES = 24
+DEFAULT_GRACE_S = 30.0
+
+
+class Drains(Protocol):
+    """Knows when the gateway has let go of a replica."""
+
+    async def drained(self, replica_id: str, *, timeout_s: float) -> bool:
+        """Wait until no request to it is in flight; False where the time ran out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the executor works with."""
+
+    fleet: FleetHandle
+    engines: Mapping[str, Engine]
+    drains: Drains
+    cluster: str
+    drain_timeout_s: float
+    kick: Callable[[], None]
+    """Wake the controller: something changed."""
+    clock: Callable[[], float] = time.time
+
+
+class Executor:
+    """Starts, restarts and stops replicas. ``run`` owns every task that it makes."""
+
+    def __init__(self, roster: Roster, means: Means) -> None:
+        self.roster = roster
+        self.means = means
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether no operation is under way."""
+        return not self._tasks
+
+    def dispatch(self, actions: tuple[Action, ...], catalog: Catalog) -> None:
+        """Begin what can be begun; an action for a busy replica waits for a later plan."""
+        for action in actions:
+            if action.replica in self.roster.busy:
+                continue
+            match action.kind:
+                case Kind.START:
+                    self._begin_start(action, catalog)
+                case Kind.RETRY:
+                    self._begin_retry(action, catalog)
+                case Kind.STOP:
+                    self.stop(action.replica, action.why, drain=action.drain)
+
+    def stop(self, replica_id: str, why: str, *, drain: bool = True) -> None:
+        """Begin to stop a replica; nothing happens where an operation on it is under way."""
+        replica = self.roster.get(replica_id)
+        if replica is not None and replica_id not in self.roster.busy:
+            self._spawn(replica, self._stop(replica, why, drain=drain))
+
+    def examine(self, replica: Replica) -> None:
+        """Begin to find out from its log why a replica failed."""
+        if replica.id not in self.roster.busy:
+            self._spawn(replica, self._examine(replica))
+
+    async def aclose(self) -> None:
+        """Cancel what is under way; nodes keep what was begun, and it is found again."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin_start(self, action: Action, catalog: Catalog) -> None:
+        found = _model_and_profile(catalog, action)
+        if found is None:
+            return
+        model, profile = found
+        now = self.means.clock()
+        replica = Replica(
+            id=action.replica,
+            model=model.name,
+            profile=profile.name,
+            node=action.nodes[0],
+            revision=profile.revision(model.source),
+            phase=Phase.STARTING,
+            since=now,
+            instance=instance_name(action.replica),
+            engine=profile.engine,
+            reason=action.why,
+            memory_gb=profile.min_memory_gb,
+            cores=profile.cpu_cores,
+            gpus=profile.gpus_per_node,
+            created=now,
+        )
+        self.roster.put(replica)
+        self._spawn(replica, self._start(replica, model, profile))
+
+    def _begin_retry(self, action: Action, catalog: Catalog) -> None:
+        replica = self.roster.get(action.replica)
+        found = _model_and_profile(catalog, action)
+        if replica is None or found is None:
+            return
+        now = self.means.clock()
+        replica = replace(
+            replica, phase=Phase.STARTING, since=now, reason=action.why, load_time_s=None
+        )
+        self.roster.put(replica)
+        self._spawn(replica, self._start(replica, *found, again=True))
+
+    def _spawn(self, replica: Replica, operation: Awaitable[None]) -> None:
+        self.roster.busy.add(replica.id)
+        task = asyncio.create_task(self._guard(replica, operation), name=f"replica {replica.id}")
+        self._tasks[replica.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(replica.id, None))
+
+    async def _guard(self, replica: Replica, operation: Awaitable[None]) -> None:
+        """The boundary of every operation: whatever goes wrong becomes the replica's state."""
+        try:
+            await operation
+        except NodeLost as error:
+            self._mark_unknown(replica, str(error))
+        except LlmgwError as error:
+            self._mark_failed(replica, str(error))
+        except Exception as error:
+            log.exception("replica.operation_broke replica=%s", replica.id)
+            self._mark_failed(replica, f"internal error {type(error).__name__}; see the log")
+        finally:
+            self.roster.acted(replica.id)
+            self.roster.busy.discard(replica.id)
+            self.means.kick()
+
+    def _mark_unknown(self, replica: Replica, reason: str) -> None:
+        current = self.roster.get(replica.id)
+        if current is None:
+            return
+        before = Phase.LOADING if current.phase is Phase.STARTING else current.phase
+        now = self.means.clock()
+        self.roster.put(replace(current, phase=Phase.UNKNOWN, phase_before=before, since=now,
+                                lost_at=now, reason=reason))  # fmt: skip
+
+    def _mark_failed(self, replica: Replica, reason: str) -> None:
+        current = self.roster.get(replica.id)
+        if current is not None:
+            self.roster.put(failed(current, reason, now=self.means.clock()))
+
+    def _node(self, name: str) -> NodeHandle:
+        node = self.means.fleet.nodes.get(name)
+        if node is None:
+            raise NodeLost(f"node {name} is no longer configured")
+        return node
+
+    async def _start(
+        self, replica: Replica, model: Model, profile: Profile, *, again: bool = False
+    ) -> None:
+        node = self._node(replica.node)
+        engine = self.means.engines[profile.engine]
+        if again:
+            await node.stop_instance(replica.instance, grace_s=engine.stop_grace_s)
+        source = await _find_source(node, model)
+        port = await node.free_port(self.roster.ports_on(replica.node))
+        key = secrets.token_urlsafe(KEY_BYTES)
+        request = _launch_request(node, model, profile, source, port, key)
+        launch = engine.launch(request)
+        now = self.means.clock()
+        replica = replace(
+            replica,
+            port=port,
+            token=secrets.token_hex(8),
+            api_key=key,
+            argv=launch.argv,
+            started=now,
+            progress_at=now,
+            answered_at=None,
+            ready_at=None,
+            pid=None,
+        )
+        self.roster.put(replica)
+        spec = InstanceSpec(
+            name=replica.instance,
+            token=replica.token or "",
+            argv=launch.argv,
+            env=launch.env,
+            files=launch.files,
+            record=record_of(replica, cluster=self.means.cluster, started=now),
+            port=port,
+        )
+        status = await node.start_instance(spec)
+        loading = replace(replica, phase=Phase.LOADING, since=now, pid=status.pid, reason="")
+        self.roster.put(loading)
+
+    async def _stop(self, replica: Replica, why: str, *, drain: bool) -> None:
+        now = self.means.clock()
+        if drain and replica.phase is Phase.READY:
+            self.roster.put(replace(replica, phase=Phase.DRAINING, since=now, reason=why))
+            self.means.kick()
+            await self.means.drains.drained(replica.id, timeout_s=self.means.drain_timeout_s)
+        self.roster.put(replace(replica, phase=Phase.STOPPING, since=now, reason=why))
+        self.means.kick()
+        node = self._node(replica.node)
+        engine = self.means.engines.get(replica.engine)
+        grace = engine.stop_grace_s if engine else DEFAULT_GRACE_S
+        result = await node.stop_instance(replica.instance, grace_s=grace)
+        if result.left:
+            pids = ", ".join(map(str, result.left))
+            raise EngineFailed(f"processes {pids} on {replica.node} do not end, even when killed")
+        await node.forget_instance(replica.instance)
+        how = f"{why}; it ignored SIGTERM for {grace:.0f} s and was killed"
+        self.roster.remove(replica, how if result.killed else why)
+
+    async def _examine(self, replica: Replica) -> None:
+        """Read the log of a replica that failed; without an answer the first reason stays."""
+        reason, tail = replica.reason, replica.log_tail
+        engine = self.means.engines.get(replica.engine)
+        try:
+            chunk = await self._node(replica.node).read_log(replica.instance, limit=LOG_TAIL_BYTES)
+            tail = chunk.data.decode(errors="replace")
+            if engine is not None and replica.exit_status is not None:
+                reason = engine.failure_reason(tail, replica.exit_status)
+        except LlmgwError as error:
+            log.info("replica.log_unread replica=%s error=%s", replica.id, error)
+        current = self.roster.get(replica.id)
+        if current is not None and current.phase is Phase.FAILED:
+            current = replace(current, reason=reason, log_tail=tail)
+            self.roster.put(current)
+            self.roster.tell(current)
+
+
+def _model_and_profile(catalog: Catalog, action: Action) -> tuple[Model, Profile] | None:
+    model = catalog.find(action.model)
+    profile = model.profile(action.profile) if model else None
+    return (model, profile) if model and profile else None
+
+
+async def _find_source(node: NodeHandle, model: Model) -> str:
+    """The path of the weights on the node.
+
+    Raises:
+        Refused: a kind of source that this version cannot fetch.
+        EngineFailed: nothing lies at the path.
+    """
+    source = model.source
+    if not source.startswith(("/", "~")):
+        raise Refused(
+            f"the source {source} of {model.name} has to be fetched, which this version cannot do",
+            hint="give a path that exists on the node",
+        )
+    size = await node.stat_file(source)
+    if size is None:
+        raise EngineFailed(
+            f"there is no model file {source} on {node.config.name}; "
+            "put it there or correct the model's source"
+        )
+    if size == 0:
+        raise EngineFailed(f"the model file {source} on {node.config.name} is empty")
+    return source
+
+
+def _launch_request(
+    node: NodeHandle, model: Model, profile: Profile, source: str, port: int, key: str
+) -> LaunchRequest:
+    facts = node.facts
+    found = facts.engine(profile.engine) if facts else None
+    if found is None:
+        raise EngineFailed(
+            f"engine {profile.engine} is not on {node.config.name}; install it with "
+            f"`llmgw run node provision {node.config.name}`"
+        )
+    return LaunchRequest(
+        model=model.name,
+        source=source,
+        profile=profile,
+        found=found,
+        host=listen_address(node),
+        port=port,
+        api_key=key,
+    )
+
+
+def listen_address(node: NodeHandle) -> str:
+    """Where an engine on this node listens: loopback where nothing else needs to reach it."""
+    config = node.config
+    if config.serve_address:
+        return config.serve_address
+    return "127.0.0.1" if config.local or config.data_path == "tunnel" else "0.0.0.0"  # noqa: S104 - reached from the gateway's machine; a key per replica protects it

@@ -1,0 +1,109 @@
+"""All replicas that the controller knows, and what became of them, told as events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from llmgw_core.controller.replica import Phase, Replica
+from llmgw_core.ledger.events import EventLog
+
+_TOLD = {
+    Phase.STARTING: ("replica.starting", "info"),
+    Phase.LOADING: ("replica.loading", "info"),
+    Phase.READY: ("replica.ready", "info"),
+    Phase.DRAINING: ("replica.draining", "info"),
+    Phase.STOPPING: ("replica.stopping", "info"),
+    Phase.FAILED: ("replica.failed", "error"),
+    Phase.UNKNOWN: ("replica.unknown", "warning"),
+}
+
+
+class Roster:
+    """Replicas by id. ``busy`` ones belong to an action under way and are not planned for."""
+
+    def __init__(self, events: EventLog, clock: Callable[[], float] = time.time) -> None:
+        self._events = events
+        self._clock = clock
+        self._replicas: dict[str, Replica] = {}
+        self._acted: dict[str, float] = {}
+        self.busy: set[str] = set()
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(list(self._replicas.values()))
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def get(self, replica_id: str) -> Replica | None:
+        """The replica of that id, or None."""
+        return self._replicas.get(replica_id)
+
+    def find_instance(self, node: str, instance: str) -> Replica | None:
+        """The replica whose record on that node has this name, or None."""
+        return next((r for r in self if r.node == node and r.instance == instance), None)
+
+    def ports_on(self, node: str) -> frozenset[int]:
+        """Ports that replicas on a node have or had."""
+        return frozenset(r.port for r in self if r.node == node and r.port is not None)
+
+    def put(self, replica: Replica, *, tell: bool = True) -> None:
+        """Keep this version of a replica; a change of phase becomes an event, unless it is to be
+        told later."""
+        before = self._replicas.get(replica.id)
+        self._replicas[replica.id] = replica
+        if tell and (before is None or before.phase is not replica.phase):
+            self.tell(replica)
+
+    def tell(self, replica: Replica) -> None:
+        """Make an event of the phase that a replica is in."""
+        told = _TOLD.get(replica.phase)
+        if told is None:
+            return
+        kind, severity = told
+        self._events.add(
+            kind,
+            _sentence(replica),
+            severity=severity,
+            node=replica.node,
+            model=replica.model,
+            replica=replica.id,
+        )
+
+    def remove(self, replica: Replica, why: str) -> None:
+        """Forget a replica that has ended, and say why it did."""
+        self._replicas.pop(replica.id, None)
+        self._acted.pop(replica.id, None)
+        self._events.add(
+            "replica.stopped",
+            f"{replica.id} on {replica.node} stopped: {why}",
+            node=replica.node,
+            model=replica.model,
+            replica=replica.id,
+        )
+
+    def acted(self, replica_id: str) -> None:
+        """Note that something was just done to it: older readings of its node do not count."""
+        self._acted[replica_id] = time.monotonic()
+
+    def is_fresh(self, replica_id: str, read_at: float | None) -> bool:
+        """Whether a node's list read at that monotonic time is newer than the last act."""
+        return read_at is not None and read_at > self._acted.get(replica_id, 0.0)
+
+
+def _sentence(replica: Replica) -> str:
+    where = f"{replica.id} on {replica.node}"
+    reason = replica.reason
+    match replica.phase:
+        case Phase.READY:
+            took = f" in {replica.load_time_s:.1f} s" if replica.load_time_s else ""
+            return f"{where} is ready{took}"
+        case Phase.FAILED:
+            return f"{where} failed: {reason}"
+        case Phase.STARTING:
+            return f"{where} starts" + (f" ({reason})" if reason else "")
+        case Phase.LOADING:
+            pid = f", pid {replica.pid}" if replica.pid else ""
+            return f"{where} loads its model{pid}" + (f" ({reason})" if reason else "")
+        case _:
+            return f"{where} is {replica.phase}" + (f": {reason}" if reason else "")
