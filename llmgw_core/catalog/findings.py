@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 from llmgw_core.catalog.model import CatalogProblem
 from llmgw_core.errors import InvalidInput
@@ -37,6 +36,8 @@ def listed(names: Iterable[str]) -> str:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """``; did you mean "x"?`` where something known is close, else nothing."""
+    from difflib import get_close_matches  # only where something is wrong
+
     close = get_close_matches(word[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return f"; did you mean {quoted(close[0])}?" if close else ""
 

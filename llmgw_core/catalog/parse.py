@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from llmgw_core.catalog.findings import Findings, Path, Place, bare, quoted
 from llmgw_core.catalog.model import (
@@ -117,6 +116,8 @@ def _source_problem(source: str) -> str | None:
         return None
     if scheme[1].lower() not in ("http", "https"):
         return "has an unknown scheme; use mirror:, hf:, http://, https:// or a path on the node"
+    from urllib.parse import urlsplit
+
     try:
         host = urlsplit(source).hostname
     except ValueError:
