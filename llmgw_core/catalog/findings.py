@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from llmgw_core.catalog.model import CatalogProblem
 from llmgw_core.errors import InvalidInput
@@ -15,6 +16,8 @@ Path = tuple[Step, ...]
 """Keys and indices from the top of a TOML document: ``("models", 0, "profiles", 1, "tp")``."""
 
 _LONGEST_NAME = 80
+_MOST_KNOWN = 300
+"""Comparing with more would take longer than a suggestion is worth."""
 
 
 def quoted(value: str) -> str:
@@ -38,7 +41,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     """``; did you mean "x"?`` where something known is close, else nothing."""
     from difflib import get_close_matches  # only where something is wrong
 
-    close = get_close_matches(word[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
+    close = get_close_matches(word[:_LONGEST_NAME], list(islice(known, _MOST_KNOWN)), n=1)
     return f"; did you mean {quoted(close[0])}?" if close else ""
 
 

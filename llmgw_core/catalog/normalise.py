@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,39 +19,15 @@ from llmgw_core.api.views import (
 )
 from llmgw_core.catalog.model import CatalogProblem, Model, Profile
 from llmgw_core.catalog.overlay import Overlay, load_catalog
+from llmgw_core.catalog.secrets import masked_args, masked_env, masked_source
 from llmgw_core.config import Config
 from llmgw_core.config_file import LoadedConfig, read_config
 
 if TYPE_CHECKING:
     from llmgw_core.engines.base import Engine
 
-HIDDEN = "•••"
-"""Stands for a value that must not be shown."""
-
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-_SECRET_OPTION = re.compile(r"--?(?:[\w-]*[-_])?(?:api[-_]?key|token|secret|password)", re.I)
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _LIVE = ("replicas", "headroom", "state", "reason", "running", "waiting", "tokens_per_s",
          "requests_total", "tokens_history", "running_history", "waiting_history")  # fmt: skip
-
-
-def masked_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables, the values of those that look like secrets hidden."""
-    return {name: HIDDEN if _SECRET_NAME.search(name) else value for name, value in env.items()}
-
-
-def masked_args(args: tuple[str, ...]) -> tuple[str, ...]:
-    """Arguments, with what follows an option for a key, token or password hidden."""
-    shown: list[str] = []
-    for arg in args:
-        option, equals, _ = arg.partition("=")
-        if shown and "=" not in shown[-1] and _SECRET_OPTION.fullmatch(shown[-1]):
-            shown.append(HIDDEN)
-        elif equals and _SECRET_OPTION.fullmatch(option):
-            shown.append(f"{option}={HIDDEN}")
-        else:
-            shown.append(arg)
-    return tuple(shown)
 
 
 def profile_view(profile: Profile) -> ProfileView:
@@ -103,7 +78,7 @@ def view(
         headroom=headroom or Headroom(),
         profiles=tuple(profile_view(profile) for profile in model.profiles),
         declared=model.declared,
-        source=_USER_INFO.sub(HIDDEN, model.source),
+        source=masked_source(model.source),
         description=model.description,
         context_length=model.context_length,
         max_output=model.max_output,

@@ -158,14 +158,16 @@ class Overlay:
         if stem.startswith("."):
             stem = "%2E" + stem[1:]
         if len(stem) > _LONGEST_STEM:
-            stem = f"{stem[:_LONGEST_STEM]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+            stem = f"{stem[:_LONGEST_STEM]}-{_digest(name)}"
         return self.directory / f"{stem}{_SUFFIX}"
 
     def _existing(self, name: str) -> Path | None:
         """The file of a model: its own, or one that a person put there under another name."""
         usual = self.path_for(name)
         if usual.exists():
-            return usual
+            there = read_entry(usual).model
+            if there is None or there.name == name:
+                return usual
         entries, _ = self.entries()
         files = (e.document.file for e in entries if e.model and e.model.name == name)
         return next((Path(file) for file in files if file), None)
@@ -178,7 +180,14 @@ class Overlay:
             if added is not None:
                 return path, added
         found, _ = self._read_all()
-        return path or self.path_for(name), max((e.added or 0 for e in found), default=0) + 1
+        usual = self.path_for(name)
+        if usual.exists():  # and a person put another model there
+            usual = usual.with_stem(f"{usual.stem[:_LONGEST_STEM]}-{_digest(name)}")
+        return path or usual, max((e.added or 0 for e in found), default=0) + 1
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:12]
 
 
 def entry_text(model: Model, added: int) -> str:

@@ -19,6 +19,7 @@ from llmgw_core.catalog.model import (
     Scaling,
     Slo,
 )
+from llmgw_core.catalog.secrets import masked_source
 from llmgw_core.catalog.tables import Table
 
 MOST_REPLICAS = 10_000
@@ -99,7 +100,7 @@ def _source(table: Table) -> str:
     if source is None:
         return ""
     if wrong := _source_problem(source):
-        table.wrong("source", f"{quoted(source)} {wrong}")
+        table.wrong("source", f"{quoted(masked_source(source))} {wrong}")
     return source
 
 

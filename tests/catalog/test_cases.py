@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llmgw_core.catalog.normalise import check
+from llmgw_core.engines.base import Engine
 from tests.catalog.standins import ENGINES
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "catalog.json").read_text())["cases"]
@@ -26,11 +27,20 @@ def _holds(given: object, want: object) -> bool:
     return given == want
 
 
+def _shipped() -> Mapping[str, Engine]:
+    registry = pytest.importorskip("llmgw_core.engines.registry")
+    engines: Mapping[str, Engine] = registry.ENGINES
+    return engines
+
+
+@pytest.mark.parametrize("engines", [lambda: ENGINES, _shipped], ids=["stand-ins", "shipped"])
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_case(case: dict[str, Any], tmp_path: Path) -> None:
+def test_case(
+    case: dict[str, Any], engines: Callable[[], Mapping[str, Engine]], tmp_path: Path
+) -> None:
     file = tmp_path / "config.toml"
     file.write_text(case["toml"])
-    shown = json.loads(json.dumps(check(file, None, ENGINES).to_json()))
+    shown = json.loads(json.dumps(check(file, None, engines()).to_json()))
     messages = " ".join(error["message"] for error in shown["errors"])
     assert shown["ok"] is case["ok"], messages
     assert shown["ok"] is not bool(shown["errors"])

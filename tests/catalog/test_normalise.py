@@ -8,8 +8,10 @@ from hypothesis import given
 
 from llmgw_core.api.views import ReplicaCount
 from llmgw_core.catalog.model import Model, Profile
-from llmgw_core.catalog.normalise import check, masked_args, normalised, view
+from llmgw_core.catalog.normalise import check, normalised, view
 from llmgw_core.catalog.overlay import Overlay
+from llmgw_core.catalog.parse import parse_model
+from llmgw_core.catalog.secrets import masked_args, masked_source
 from tests.catalog.standins import ENGINES
 from tests.catalog.strategies import models
 
@@ -29,7 +31,11 @@ def test_secrets_are_hidden_and_the_rest_is_shown() -> None:
     assert "•••" in shown
     assert '"OMP_NUM_THREADS": "4"' in shown
     assert "https://•••@host/f.gguf" in shown
-    assert masked_args(("--api-key", "--ctx-size")) == ("--api-key", "•••")
+    assert masked_args(("--api-key", "--token", "-c")) == ("--api-key", "•••", "-c")
+    assert masked_source("https://h/f.gguf?sig=hunter2") == "https://h/f.gguf?•••"
+    assert masked_source("/w/odd?name@x") == "/w/odd?name@x"
+    told = parse_model({"name": "m", "source": "ftp://ada:hunter2@h/f"}).findings
+    assert "hunter2" not in str(told)
     assert masked_args(("--max-tokens", "12", "--key", "x")) == ("--max-tokens", "12", "--key", "x")
 
 

@@ -134,6 +134,16 @@ def test_a_file_with_a_name_of_its_own_is_changed_in_place(overlay: Overlay) -> 
     assert overlay.load() == ((), ())
 
 
+def test_a_file_that_holds_another_model_is_left_alone(overlay: Overlay) -> None:
+    overlay.directory.mkdir(parents=True)
+    (overlay.directory / "m.toml").write_text(model_toml(added("other")))
+    overlay.put(added("m"))
+    overlay.put(added("m", owner="ada"))
+    assert {m.name: m.owner for m in overlay.load()[0]} == {"other": None, "m": "ada"}
+    overlay.remove("m")
+    assert [m.name for m in overlay.load()[0]] == ["other"]
+
+
 def test_two_files_for_one_name(overlay: Overlay) -> None:
     overlay.put(added("m"))
     (overlay.directory / "copy.toml").write_text(model_toml(added("m", owner="ada")))
