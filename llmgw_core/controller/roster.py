@@ -27,6 +27,7 @@ class Roster:
         self._clock = clock
         self._replicas: dict[str, Replica] = {}
         self._acted: dict[str, float] = {}
+        self._removed: dict[tuple[str, str], float] = {}
         self.busy: set[str] = set()
 
     def __iter__(self) -> Iterator[Replica]:
@@ -74,6 +75,7 @@ class Roster:
         """Forget a replica that has ended, and say why it did."""
         self._replicas.pop(replica.id, None)
         self._acted.pop(replica.id, None)
+        self._removed[replica.node, replica.instance] = time.monotonic()
         self._events.add(
             "replica.stopped",
             f"{replica.id} on {replica.node} stopped: {why}",
@@ -81,6 +83,10 @@ class Roster:
             model=replica.model,
             replica=replica.id,
         )
+
+    def removed_at(self, node: str, instance: str) -> float | None:
+        """Monotonic time at which that record was removed from its node, or None."""
+        return self._removed.get((node, instance))
 
     def acted(self, replica_id: str) -> None:
         """Note that something was just done to it: older readings of its node do not count."""

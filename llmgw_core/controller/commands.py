@@ -1,0 +1,262 @@
+"""What faces may ask of a controller, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from llmgw_core.api.commands import NAMES
+from llmgw_core.api.views import Command, CommandResult, ModelView, NodeView, ReplicaView
+from llmgw_core.catalog.model import Mode, Model
+from llmgw_core.controller.core import Controller
+from llmgw_core.controller.replica import Replica
+from llmgw_core.errors import InvalidInput, LlmgwError, NotFound
+from llmgw_core.nodes.api import NodeHandle
+
+Args = dict[str, Any]
+Handler = Callable[[Args, str], Awaitable[CommandResult]]
+
+
+class Commands:
+    """Carries out commands, each of which returns once it is accepted."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self._handlers: dict[str, Handler] = {
+            "restart": self._restart,
+            "stop": self._stop,
+            "node.trust": self._trust,
+            "node.cordon": self._cordon("cordoned"),
+            "node.uncordon": self._cordon(None),
+            "node.drain": self._cordon("draining"),
+            "node.provision": self._provision,
+            "node.probe": self._probe,
+            "reload": self._reload,
+            "plan": self._plan,
+            "explain": self._explain,
+            "shutdown": self._shutdown,
+            "handover": self._handover,
+        }
+
+    async def run(self, command: Command) -> CommandResult:
+        """Carry out one command.
+
+        Raises:
+            LlmgwError: of the kind that says why not.
+        """
+        if command.name not in NAMES:
+            raise InvalidInput(f"there is no command {command.name!r}")
+        handler = self._handlers.get(command.name)
+        if handler is not None:
+            return await handler(command.args, command.actor)
+        return await self._change(command)
+
+    async def _change(self, command: Command) -> CommandResult:
+        keeper = self.controller.keeper
+        name = str(command.args.get("name", ""))
+        before = keeper.catalog.find(name)
+        model = await keeper.change(command.name, dict(command.args), command.actor)
+        if before is model and command.name != "remove":
+            return CommandResult(f"{model.name} is that already", self._model(model.name))
+        text = _told(command.name, before, model)
+        self.controller.events.add(
+            f"model.{command.name}", f"{command.actor} {text}", actor=command.actor,
+            model=model.name)  # fmt: skip
+        self.controller.tick()
+        return CommandResult(text, self._model(model.name))
+
+    def _model(self, name: str) -> Any:
+        found = next((m for m in self.controller.snapshot().models if m.name == name), None)
+        return builtin(found)
+
+    # replicas
+
+    def _replica(self, args: Args) -> Replica:
+        name = str(args.get("replica", ""))
+        replica = self.controller.roster.get(name)
+        if replica is None:
+            known = ", ".join(r.id for r in self.controller.roster) or "there are none"
+            raise NotFound(f"there is no replica {name!r} (replicas: {known})")
+        return replica
+
+    async def _restart(self, args: Args, actor: str) -> CommandResult:
+        return self._replace(self._replica(args), actor, "restart")
+
+    async def _stop(self, args: Args, actor: str) -> CommandResult:
+        return self._replace(self._replica(args), actor, "stop")
+
+    def _replace(self, replica: Replica, actor: str, verb: str) -> CommandResult:
+        controller = self.controller
+        if replica.id in controller.roster.busy:
+            raise LlmgwError(f"{replica.id} is {replica.phase} just now; try again in a moment")
+        controller.executor.stop(replica.id, f"{actor} asked for a {verb}")
+        model = controller.keeper.catalog.find(replica.model)
+        again = model is not None and model.scaling.mode is Mode.ALWAYS
+        text = f"{replica.id} stops once its requests are done"
+        if again:
+            text += ", and another takes its place, since the model is always on"
+        controller.events.add(
+            f"replica.{verb}", f"{actor} asked {replica.id} to {verb}", actor=actor,
+            model=replica.model, node=replica.node, replica=replica.id)  # fmt: skip
+        return CommandResult(text, {"replica": replica.id})
+
+    # nodes
+
+    def _node(self, args: Args) -> NodeHandle:
+        name = str(args.get("name", ""))
+        node = self.controller.fleet.nodes.get(name)
+        if node is None:
+            known = ", ".join(self.controller.fleet.nodes) or "there are none"
+            raise NotFound(f"there is no node {name!r} (nodes: {known})")
+        return node
+
+    async def _trust(self, args: Args, actor: str) -> CommandResult:
+        node = self._node(args)
+        wanted = args.get("fingerprint")
+        fingerprint = await node.trust(str(wanted) if wanted else None)
+        name = node.config.name
+        text = f"the host key {fingerprint} of {name} is trusted from now on"
+        self.controller.events.add("node.trusted", f"{actor}: {text}", actor=actor, node=name)
+        return CommandResult(text, {"name": name, "fingerprint": fingerprint})
+
+    def _cordon(self, state: str | None) -> Handler:
+        async def handler(args: Args, actor: str) -> CommandResult:
+            name = self._node(args).config.name
+            await self.controller.keeper.set_cordon(name, state)
+            text = {
+                None: f"{name} takes replicas again",
+                "cordoned": f"{name} takes no more replicas; those there stay",
+                "draining": f"{name} is drained: its replicas move as others become ready",
+            }[state]
+            kind = f"node.{state or 'uncordoned'}"
+            self.controller.events.add(kind, f"{actor}: {text}", actor=actor, node=name)
+            self.controller.kick()
+            return CommandResult(text, {"name": name, "cordon": state})
+
+        return handler
+
+    async def _provision(self, args: Args, actor: str) -> CommandResult:
+        node, engine = self._node(args), str(args.get("engine") or "llamacpp")
+        name, events = node.config.name, self.controller.events
+        events.add("node.provisioning", f"{actor}: {engine} is being installed on {name}",
+                   actor=actor, node=name)  # fmt: skip
+        version = await node.provision(engine, progress=lambda _: None)
+        await node.probe()
+        self.controller.kick()
+        text = f"{engine} {version} is installed on {name}"
+        events.add("node.provisioned", text, actor=actor, node=name)
+        return CommandResult(text, {"name": name, "engine": engine, "version": version})
+
+    async def _probe(self, args: Args, actor: str) -> CommandResult:
+        node = self._node(args)
+        await node.probe()
+        name = node.config.name
+        view = next((n for n in self.controller.snapshot().nodes if n.name == name), None)
+        return CommandResult(f"{name} answered the probe", builtin(view))
+
+    # the whole
+
+    async def _reload(self, args: Args, actor: str) -> CommandResult:
+        controller = self.controller
+        errors = await controller.keeper.reload()
+        controller.config_errors = errors
+        if errors:
+            more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+            text = f"the configuration was not reloaded, the old one stays in force: {errors[0]}"
+            controller.events.add("config.refused", text + more, actor=actor, severity="error")
+            raise InvalidInput(text + more)
+        controller.fleet.apply(controller.config.nodes)
+        text = "the configuration was reloaded"
+        controller.events.add("config.reloaded", f"{actor}: {text}", actor=actor)
+        controller.kick()
+        return CommandResult(text)
+
+    async def _plan(self, args: Args, actor: str) -> CommandResult:
+        return CommandResult("the plan as of now", self._plan_data(None))
+
+    async def _explain(self, args: Args, actor: str) -> CommandResult:
+        name = str(args.get("name", ""))
+        model = self.controller.keeper.catalog.find(name)
+        if model is None:
+            raise NotFound(f"there is no model {name!r}")
+        return CommandResult(f"why {model.name} is as it is", self._plan_data(model.name))
+
+    def _plan_data(self, only: str | None) -> Args:
+        plan, snapshot = self.controller.plan, self.controller.snapshot()
+        return {
+            "actions": [
+                {"kind": str(a.kind), "model": a.model, "profile": a.profile,
+                 "nodes": list(a.nodes), "replica": a.replica, "why": a.why}
+                for a in plan.actions if only in (None, a.model)
+            ],
+            "pending": [
+                {"model": p.model, "profile": p.profile, "node": p.node, "reason": p.reason}
+                for p in plan.pending if only in (None, p.model)
+            ],
+            "headroom": {
+                m.name: builtin(m.headroom) for m in snapshot.models if only in (None, m.name)
+            },
+            "replicas": [
+                {"replica": r.id, "model": r.model, "nodes": list(r.nodes), "state": r.state,
+                 "reason": r.reason}
+                for r in snapshot.replicas if only in (None, r.model)
+            ],
+        }  # fmt: skip
+
+    async def _shutdown(self, args: Args, actor: str) -> CommandResult:
+        """Stop what was asked to stop, then end the controller."""
+        from llmgw_core.controller.shutdown import stop_replicas
+
+        controller = self.controller
+        if args.get("stop_replicas"):
+            await stop_replicas(controller, f"{actor} stopped serving")
+        if args.get("stop_gateway"):
+            await controller.gateway.stop(drain_s=controller.config.gateway.drain_timeout_s)
+        controller.events.add("controller.stopping", f"{actor} ended the controller", actor=actor)
+        controller.stopping.set()
+        return CommandResult("the controller ends")
+
+    async def _handover(self, args: Args, actor: str) -> CommandResult:
+        """End the loop and leave everything running, for a daemon to find."""
+        self.controller.halted = True
+        self.controller.events.add(
+            "controller.handover", f"{actor} handed over to a daemon", actor=actor)  # fmt: skip
+        self.controller.stopping.set()
+        return CommandResult("the controller gives way to a daemon")
+
+
+def builtin(view: ModelView | NodeView | ReplicaView | msgspec.Struct | None) -> Any:
+    """A view as plain JSON values."""
+    return msgspec.to_builtins(view)
+
+
+def _told(command: str, before: Model | None, model: Model) -> str:
+    """A change in words: from what to what."""
+    match command:
+        case "scale":
+            was = _run_mode(before) if before else "–"
+            return f"scaled {model.name}: {was} → {_run_mode(model)}"
+        case "class":
+            return f"put {model.name} into class {model.model_class}"
+        case "owner":
+            return f"gave {model.name} to {model.owner or 'nobody'}"
+        case "resources":
+            return f"changed what {model.name} reserves"
+        case "add":
+            return f"added {model.name} ({_run_mode(model)})"
+        case "remove":
+            return f"removed {model.name}"
+        case _:
+            return f"changed {model.name}"
+
+
+def _run_mode(model: Model) -> str:
+    match model.scaling.mode:
+        case Mode.ALWAYS:
+            return f"always {model.scaling.min}"
+        case Mode.ON_DEMAND:
+            return f"on demand, up to {model.scaling.max}"
+        case Mode.STOPPED:
+            return "stopped"
