@@ -1,1 +1,23 @@
 """The command line: typer commands, loaded only when asked for."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of ``llmgw``: every error is one sentence on stderr and an exit code."""
+    from llmgw_core.cli.app import app
+    from llmgw_core.errors import LlmgwError
+
+    try:
+        app()
+    except LlmgwError as error:
+        sys.stderr.write(f"llmgw: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        # The reader of our output has left (head, a closed pager): nothing is wrong.
+        sys.stderr.close()
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -220,7 +220,7 @@ class Commands:
 
     async def _handover(self, args: Args, actor: str) -> CommandResult:
         """End the loop and leave everything running, for a daemon to find."""
-        self.controller.halted = True
+        self.controller.halted = self.controller.handed_over = True
         self.controller.events.add(
             "controller.handover", f"{actor} handed over to a daemon", actor=actor)  # fmt: skip
         self.controller.stopping.set()

@@ -99,6 +99,7 @@ class Controller:
         self.config_errors: tuple[str, ...] = ()
         self.halted = False
         """No more planning: replicas are being stopped for good."""
+        self.handed_over = False
         self._kicked = asyncio.Event()
         self._started = parts.clock()
         self._tick_s: float | None = None
