@@ -150,7 +150,8 @@ def _answered(replica: Replica, health: Health | None, now: float) -> Replica:
     if health.healthy and health.serves:
         if replica.phase is Phase.READY:
             return replace(replica, answered_at=health.at, reason="")
-        took = now - replica.started if replica.started and not replica.load_time_s else None
+        was_adopted = replica.reason == "adopted"
+        took = now - replica.started if replica.started is not None else None
         return replace(
             replica,
             phase=Phase.READY,
@@ -162,7 +163,7 @@ def _answered(replica: Replica, health: Health | None, now: float) -> Replica:
             exit_status=None,
             log_tail=None,
             retry_at=None,
-            load_time_s=took if replica.reason != "adopted" else replica.load_time_s,
+            load_time_s=replica.load_time_s if replica.load_time_s or was_adopted else took,
         )
     if health.healthy and not health.serves:
         return replace(replica, reason=f"answers, but does not serve {replica.model}")

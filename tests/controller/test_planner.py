@@ -1,0 +1,189 @@
+"""From a world to a plan."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmgw_core.catalog.model import Mode, Scaling
+from llmgw_core.controller.planner import Demand, Kind, World, plan
+from llmgw_core.controller.replica import Phase
+from llmgw_core.nodes.facts import NodeState
+from tests.controller.worlds import CPU, apply, model, replica, room, settle
+
+
+def test_a_wanted_replica_is_started_once_and_on_the_emptiest_node() -> None:
+    world = World(0.0, (model(count=2),), (room("a"), room("b")))
+    planned = plan(world)
+    assert [(a.kind, a.replica, a.nodes) for a in planned.actions] == [
+        (Kind.START, "m.1", ("a",)),
+        (Kind.START, "m.2", ("b",)),
+    ]
+    assert plan(apply(world, planned)).actions == ()
+
+
+def test_what_cannot_be_placed_has_a_reason_for_every_node() -> None:
+    world = World(0.0, (model(),), (room("a", memory_gb=1.0), room("b", cores=0.5)))
+    planned = plan(world)
+    assert planned.actions == ()
+    assert planned.pending_reason("m") == (
+        "a: needs 2 GiB of memory, 1.0 are free; b: needs 1 cores, 0.5 are free"
+    )
+
+
+def test_scaling_down_gives_up_what_is_least_useful_then_youngest() -> None:
+    m = model(count=1)
+    replicas = (
+        replica(m, 1, "a"),
+        replica(m, 2, "a"),
+        replica(m, 3, "b", Phase.LOADING),
+    )
+    planned = plan(World(0.0, (m,), (room("a"), room("b")), replicas))
+    assert {a.replica for a in planned.actions} == {"m.2", "m.3"}
+    assert all(a.kind is Kind.STOP for a in planned.actions)
+    assert {a.replica: a.drain for a in planned.actions} == {"m.2": True, "m.3": False}
+
+
+def test_replicas_of_a_removed_model_stop() -> None:
+    m = model()
+    planned = plan(World(0.0, (), (room("a"),), (replica(m, 1, "a"),)))
+    assert [(a.kind, a.why) for a in planned.actions] == [
+        (Kind.STOP, "its model is no longer in the catalog")
+    ]
+
+
+def test_a_failed_replica_waits_for_its_time_and_is_then_tried_again_in_place() -> None:
+    m = model()
+    failed = replica(m, 1, "a", Phase.FAILED, retry_at=10.0, failures=1, reason="exited")
+    world = World(5.0, (m,), (room("a"), room("b")), (failed,))
+    assert plan(world).actions == ()
+    (action,) = plan(replace(world, now=10.0)).actions
+    assert (action.kind, action.nodes) == (Kind.RETRY, ("a",))
+    assert "attempt 2 after: exited" in action.why
+
+
+def test_an_unreachable_node_is_given_its_grace_and_then_replaced_never_doubled() -> None:
+    m = model()
+    lost = replica(m, 1, "a", Phase.UNKNOWN, lost_at=0.0)
+    rooms = (room("a", state=NodeState.UNREACHABLE), room("b"))
+    world = World(30.0, (m,), rooms, (lost,), node_grace_s=60.0)
+    assert plan(world).actions == ()
+    later = replace(world, now=61.0)
+    (action,) = plan(later).actions
+    assert (action.kind, action.nodes) == (Kind.START, ("b",))
+    replaced = apply(later, plan(later))
+    back = replace(
+        replaced,
+        rooms=(room("a"), room("b")),
+        replicas=tuple(replace(r, phase=Phase.READY, lost_at=None) for r in replaced.replicas),
+    )
+    (stop,) = plan(back).actions
+    assert stop.kind is Kind.STOP
+    assert len(settle(back).replicas) == 1
+
+
+def test_nothing_starts_while_a_node_that_may_run_it_already_was_not_heard_from() -> None:
+    world = World(0.0, (model(),), (room("a"), room("b")), unread=("b",))
+    planned = plan(world)
+    assert planned.actions == ()
+    assert planned.pending_reason("m") == "waits to hear from b, where it may run already"
+
+
+def test_a_changed_profile_rolls_new_before_old_where_there_is_room() -> None:
+    old = model(count=2)
+    new = replace(old, profiles=(replace(CPU, args=("--ctx-size", "8192")),))
+    replicas = (replica(old, 1, "a"), replica(old, 2, "b"))
+    world = World(0.0, (new,), (room("a"), room("b")), replicas)
+    first = plan(world)
+    assert [a.kind for a in first.actions] == [Kind.START]
+    second = plan(apply(world, first))
+    assert Kind.STOP in [a.kind for a in second.actions]
+    done = settle(world)
+    assert {r.revision for r in done.replicas} == {new.profiles[0].revision(new.source)}
+    assert len(done.replicas) == 2
+
+
+def test_a_changed_profile_rolls_in_place_where_there_is_no_room() -> None:
+    old = model()
+    new = replace(old, profiles=(replace(CPU, min_memory_gb=7.0),))
+    world = World(0.0, (new,), (room("a"),), (replica(old, 1, "a"),))
+    (action,) = plan(world).actions
+    assert action.kind is Kind.STOP
+    assert "has room only in its place" in action.why
+    assert [r.memory_gb for r in settle(world).replicas] == [7.0]
+
+
+def test_a_draining_node_is_emptied_once_its_replicas_are_ready_elsewhere() -> None:
+    m = model()
+    rooms = (room("a", state=NodeState.DRAINING), room("b"))
+    world = World(0.0, (m,), rooms, (replica(m, 1, "a"),))
+    assert [a.kind for a in plan(world).actions] == [Kind.START]
+    assert [r.node for r in settle(world).replicas] == ["b"]
+
+
+def test_a_cordoned_node_keeps_what_it_has_and_takes_nothing() -> None:
+    m = model(count=2)
+    rooms = (room("a", state=NodeState.CORDONED), room("b"))
+    done = settle(World(0.0, (m,), rooms, (replica(m, 1, "a"),)))
+    assert sorted(r.node for r in done.replicas) == ["a", "b"]
+
+
+def test_on_demand_runs_while_it_is_used_and_for_its_idle_time() -> None:
+    m = model(mode=Mode.ON_DEMAND, scaling=Scaling(0, 2, 60.0))
+    world = World(0.0, (m,), (room("a"),))
+    assert plan(world).actions == ()
+    asked = replace(world, demand={"m": Demand(idle_s=5.0)})
+    assert [a.kind for a in plan(asked).actions] == [Kind.START]
+    running = replace(asked, replicas=(replica(m, 1, "a"),))
+    assert plan(running).actions == ()
+    idle = replace(running, demand={"m": Demand(idle_s=61.0)})
+    assert [a.kind for a in plan(idle).actions] == [Kind.STOP]
+
+
+def test_the_higher_class_is_placed_first() -> None:
+    low, high = model("low", model_class="best-effort"), model("high", model_class="critical")
+    ranks = {"best-effort": 100, "critical": 300}
+    world = World(0.0, (low, high), (room("a", memory_gb=2.0),), ranks=ranks)
+    planned = plan(world)
+    assert [a.model for a in planned.actions] == ["high"]
+    assert planned.pending[0].model == "low"
+
+
+counts = st.integers(0, 4)
+modes = st.sampled_from([Mode.ALWAYS, Mode.STOPPED])
+states = st.sampled_from([NodeState.READY, NodeState.READY, NodeState.CORDONED, NodeState.DRAINING])
+phases = st.sampled_from([Phase.READY, Phase.LOADING, Phase.FAILED])
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    models = tuple(
+        model(f"m{i}", draw(st.integers(1, 4)), draw(modes)) for i in range(draw(counts))
+    )
+    rooms = tuple(
+        room(f"n{i}", memory_gb=float(draw(st.integers(1, 12))), state=draw(states))
+        for i in range(draw(counts))
+    )
+    replicas = []
+    for of in (*models, model("gone")):
+        for number in range(1, draw(st.integers(0, 3)) + 1):
+            if rooms:
+                node = draw(st.sampled_from(rooms)).name
+                old = draw(st.booleans())
+                made = replica(of, number, node, draw(phases))
+                replicas.append(replace(made, revision="old") if old else made)
+    return World(1000.0, models, rooms, tuple(replicas))
+
+
+@given(worlds())
+def test_plan_then_apply_always_settles_and_never_exceeds_what_is_wanted(world: World) -> None:
+    done = settle(world)
+    for of in world.models:
+        mine = [r for r in done.replicas if r.model == of.name]
+        assert len(mine) <= max(of.scaling.min, 0)
+    assert all(r.model != "gone" for r in done.replicas)
+
+
+@given(worlds())
+def test_the_same_world_gives_the_same_plan(world: World) -> None:
+    assert plan(world) == plan(world)
