@@ -67,6 +67,10 @@ class Facts:
     state_dir: str | None = None
     """llmgw's directory on this node, absolute."""
     hostname: str | None = None
+    state_writable: bool | None = None
+    """Whether files can be made in the state directory."""
+    state_executable: bool | None = None
+    """Whether programs there can be run (not so on a noexec mount)."""
 
     def engine(self, name: str) -> EngineFacts | None:
         """The first engine of that name, or None."""

@@ -1,0 +1,206 @@
+# lib.sh: what every script of llmgw on a node starts with. POSIX sh only: dash, bash, busybox.
+# Functions answer in variables where a $(…) would cost a fork.
+set -u
+umask 077
+LC_ALL=C
+export LC_ALL
+PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
+PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin:${HOME:-}/.local/bin
+export PATH
+# What runs here is no part of an instance, even where the login shell's environment says so.
+unset LLMGW_INSTANCE
+boot=
+read -r boot </proc/sys/kernel/random/boot_id 2>/dev/null || boot=unknown
+
+fail() { # STATUS SENTENCE
+  status=$1
+  shift
+  printf '%s\n' "$*" >&2
+  exit "$status"
+}
+
+decode() { # an argument as script.py encodes it
+  case $1 in
+    b64:*) printf %s "${1#b64:}" | base64 -d ;;
+    *) printf %s "$1" ;;
+  esac
+}
+
+expand() { # PATH -> $path, absolute
+  path=$1
+  case $path in
+    /*) return 0 ;;
+  esac
+  [ -n "${HOME:-}" ] || fail 78 "HOME is not set for this user"
+  case $path in
+    '~') path=$HOME ;;
+    '~/'*) path=$HOME/${path#'~/'} ;;
+    *) path=$HOME/$path ;;
+  esac
+}
+
+find_base() { # "-" or llmgw's directory as configured -> $base, absolute and without links
+  if [ "$1" = - ]; then
+    base=${LLMGW_DIR:-.local/state/llmgw}
+  else
+    base=$(decode "$1")
+  fi
+  expand "$base"
+  base=$path
+  mkdir -p "$base" 2>/dev/null
+  base=$(cd "$base" 2>/dev/null && pwd -P) || return 1
+  # A home that several machines share would show each of them the others' records.
+  case $(stat -f -c %T "$base" 2>/dev/null) in
+    nfs* | lustre | cifs | smb* | afs | gpfs | ceph | panfs | beegfs | fuse*)
+      host=node
+      read -r host </proc/sys/kernel/hostname
+      case $base in
+        */host-"$host") ;;
+        *) base=$base/host-$host && mkdir -p "$base" || return 1 ;;
+      esac
+      ;;
+  esac
+}
+
+need_base() {
+  find_base "$1" || fail 73 "cannot create or enter the directory ${path:-}"
+}
+
+clock() { # -> $now, hundredths of a second since boot
+  read -r now _ </proc/uptime
+  now=$((${now%.*} * 100 + 1${now#*.} - 100))
+}
+
+nap() { # SECONDS, for a sleep that may only know whole ones
+  sleep "$1" 2>/dev/null || sleep 1
+}
+
+size_of() { # FILE -> $size; 0 where it is not there
+  size=$(stat -L -c %s "$1" 2>/dev/null) || size=$(wc -c <"$1" 2>/dev/null) || size=0
+}
+
+stat_of() { # PID -> p_state p_parent p_sid p_start; fails where there is no such process
+  case $1 in
+    '' | *[!0-9]*) return 1 ;;
+  esac
+  { IFS= read -r p_line </proc/"$1"/stat; } 2>/dev/null || return 1
+  # the command's name may hold spaces and brackets: cut after the last one
+  p_line=${p_line##*) }
+  # shellcheck disable=SC2086
+  set -- $p_line
+  [ $# -ge 20 ] || return 1
+  p_state=$1 p_parent=$2 p_sid=$4 p_start=${20}
+}
+
+alive() { # PID START BOOT: whether that very process still runs (a zombie does not)
+  [ "$3" = "$boot" ] && stat_of "$1" && [ "$p_start" = "$2" ] || return 1
+  case $p_state in
+    Z | X | x) return 1 ;;
+  esac
+}
+
+orphaned() { # whether what started this script is gone
+  stat_of $$ || return 0
+  [ "$p_parent" != "$PPID" ]
+}
+
+read_record() { # DIR -> sp ss (supervisor) ep es (engine) pb (boot) tok
+  sp='' ss='' ep='' es='' pb='' tok=''
+  { read -r sp ss ep es pb tok _ <"$1/pid"; } 2>/dev/null
+  [ -n "$tok" ]
+}
+
+read_exit() { # DIR -> rc, where the run of token $tok left its status
+  x_rc='' x_tok=''
+  { read -r x_rc _ x_tok _ <"$1/exit"; } 2>/dev/null
+  [ -n "$tok" ] && [ "$x_tok" = "$tok" ] && rc=$x_rc
+}
+
+state_of() { # DIR -> st, rc and the record's variables
+  rc=-
+  if ! read_record "$1"; then
+    st=none
+  elif alive "$ep" "$es" "$pb"; then
+    if alive "$sp" "$ss" "$pb"; then st=running; else st=orphan; fi
+  elif read_exit "$1"; then
+    st=exited
+  elif alive "$sp" "$ss" "$pb"; then
+    st=ending
+  elif read_exit "$1"; then # written between the two looks
+    st=exited
+  elif [ "$pb" != "$boot" ]; then
+    st=rebooted
+  else
+    st=lost
+  fi
+}
+
+usable_name() {
+  case $1 in
+    '' | .* | *[!A-Za-z0-9_.@%+=,-]*) return 1 ;;
+  esac
+}
+
+describe() { # DIR: one line for records.py
+  state_of "$1"
+  log_base=0
+  { read -r _ _ log_base _ <"$1/log.base"; } 2>/dev/null
+  rss=-
+  case $ep in
+    '' | *[!0-9]*) ;;
+    *) eval "rss=\${rss_$ep:--}" ;;
+  esac
+  echo "i ${1##*/} $st ${ep:--} ${es:--} ${pb:--} ${tok:--} ${rc:--} $rss ${log_base:-0}"
+}
+
+log_sizes() { # DIR…: one line a log
+  for d in "$@"; do
+    set -- "$@" "$d/log"
+    shift
+  done
+  [ $# -eq 0 ] || stat -c 'z %s %n' "$@" 2>/dev/null
+}
+
+sum_rss() { # "PID PID …" of living engines -> rss_PID, in kB, of all processes of their sessions
+  [ -n "$1" ] || return 0
+  for p in $1; do
+    unset "rss_$p"
+  done
+  for p in /proc/[0-9]*; do
+    stat_of "${p#/proc/}" || continue
+    case " $1 " in
+      *" $p_sid "*) ;;
+      *) continue ;;
+    esac
+    while read -r key kb _; do
+      if [ "$key" = VmRSS: ]; then
+        eval "rss_$p_sid=\$((\${rss_$p_sid:-0} + kb))"
+        break
+      fi
+    done 2>/dev/null <"$p/status"
+  done
+}
+
+members() { # DIR: PID:START of every process of the instance whose record was read last
+  (cd /proc && grep -lszxF "LLMGW_INSTANCE=$1" [0-9]*/environ 2>/dev/null) | while IFS=/ read -r p _; do
+    stat_of "$p" && [ "$p_state" != Z ] && echo "$p:$p_start"
+  done
+  # A session's number is only known to be ours while its leader lives.
+  alive "$ep" "$es" "$pb" || return 0
+  for p in /proc/[0-9]*; do
+    p=${p#/proc/}
+    stat_of "$p" && [ "$p_sid" = "$ep" ] && [ "$p_state" != Z ] && echo "$p:$p_start"
+  done
+}
+
+still() { # "PID:START …": those that still run
+  for m in $1; do
+    alive "${m%:*}" "${m#*:}" "$boot" && echo "$m"
+  done
+}
+
+signal() { # SIGNAL "PID:START …", each looked at once more before it is hit
+  for m in $2; do
+    alive "${m%:*}" "${m#*:}" "$boot" && kill -s "$1" "${m%:*}" 2>/dev/null
+  done
+}
