@@ -1,0 +1,382 @@
+"""One request on its way through: choosing replicas, trying again, relaying, and stopping.
+
+The commit point is the first byte of an answer's body: before it a failed replica is exchanged for
+another, after it nothing is ever repeated, and an answer that breaks off is never ended cleanly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from llmgw_core.gateway.body import Ask, renamed
+from llmgw_core.gateway.client import ClientProtocol
+from llmgw_core.gateway.errors import (
+    ApiError,
+    cut_short,
+    not_ready,
+    upstream_failed,
+    upstream_silent,
+)
+from llmgw_core.gateway.headers import (
+    REQUEST_DROPPED,
+    RESPONSE_DROPPED,
+    clean_value,
+    forwarded,
+    value_of,
+)
+from llmgw_core.gateway.metrics import Metrics, Outcome, RequestRecord
+from llmgw_core.gateway.policy import RoutingPolicy, candidates
+from llmgw_core.gateway.request import Request
+from llmgw_core.gateway.settings import GatewaySettings
+from llmgw_core.gateway.state import GatewayState
+from llmgw_core.gateway.table import RouteModel, Target
+from llmgw_core.gateway.upstream import Pool, ResponseHead, UpstreamConnection, address_of
+
+HOLD_HEAD_S = 10.0
+"""How long an answer's head is kept back for its first byte, so that a replica that dies in
+between can be exchanged; then it goes out alone."""
+
+
+class Services(Protocol):
+    """What an exchange uses of the gateway."""
+
+    settings: GatewaySettings
+    state: GatewayState
+    metrics: Metrics
+    pool: Pool
+    policy: RoutingPolicy
+    observers: list[Callable[[RequestRecord], None]]
+    """Each is told of every request that is over: the place for usage accounting."""
+    loop: asyncio.AbstractEventLoop
+
+
+class Exchange:
+    """One request's life. Made for a request that may go to a replica."""
+
+    __slots__ = (
+        "_ask",
+        "_chunks",
+        "_client",
+        "_committed",
+        "_connecting",
+        "_connection",
+        "_deadline",
+        "_head",
+        "_head_at",
+        "_is_sse",
+        "_model",
+        "_over",
+        "_refreshed",
+        "_request",
+        "_services",
+        "_status",
+        "_tail",
+        "_target",
+        "_tried",
+        "_tries",
+        "_ttft",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        client: ClientProtocol,
+        request: Request,
+        model: RouteModel,
+        ask: Ask,
+    ) -> None:
+        self._services = services
+        self._client = client
+        self._request = request
+        self._model = model
+        self._ask = ask
+        self._target: Target | None = None
+        self._connection: UpstreamConnection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._tried: set[str] = set()
+        self._tries = 0
+        self._refreshed = False
+        self._head: ResponseHead | None = None
+        self._head_at = 0.0
+        self._committed = False
+        self._is_sse = False
+        self._tail = b""
+        self._deadline: float | None = None
+        self._status = 0
+        self._ttft: float | None = None
+        self._chunks = 0
+        self._over = False
+
+    def start(self) -> None:
+        """Send the request to a replica, or refuse it."""
+        self._services.metrics.stats(self._model.name).running += 1
+        target = self._choose()
+        if target is None:
+            self._refuse(not_ready(self._model), unserved=True)
+        else:
+            self._go(target)
+
+    # trying
+
+    def _choose(self) -> Target | None:
+        services = self._services
+        # a table that came since may have brought others, or taken the model away
+        model = services.state.directory.find(self._model.name)
+        targets = model.targets if model is not None else ()
+        loads = services.state.loads
+        left = candidates(targets, loads, services.loop.time(), self._tried)
+        return services.policy.pick(self._ask, left, loads) if left else None
+
+    def _go(self, target: Target) -> None:
+        self._target = target
+        self._tried.add(target.id)
+        self._refreshed = False
+        self._services.state.begin(target.id)
+        connection = self._services.pool.take(address_of(target), self._services.loop.time())
+        if connection is not None:
+            self._send(connection)
+        else:
+            self._connect(target)
+
+    def _connect(self, target: Target) -> None:
+        self._connecting = self._services.pool.connect(address_of(target), self._connected)
+
+    def _connected(self, connection: UpstreamConnection | None, why: str) -> None:
+        self._connecting = None
+        if self._over:
+            if connection is not None:
+                connection.abort()
+        elif connection is None:
+            self._next_target(why)
+        else:
+            self._send(connection)
+
+    def _send(self, connection: UpstreamConnection) -> None:
+        target = self._target
+        if target is None:
+            raise RuntimeError("no target chosen")
+        self._tries += 1
+        self._connection = connection
+        now = self._services.loop.time()
+        self._deadline = now + self._services.settings.first_byte_timeout_s
+        body = renamed(self._ask, self._model.name)
+        connection.send(self, (self._request_head(target, sum(map(len, body))), *body))
+
+    def _request_head(self, target: Target, length: int) -> bytes:
+        host = clean_value(f"[{target.host}]" if ":" in target.host else target.host)
+        key = b""
+        if target.api_key:
+            key = b"authorization: Bearer %b\r\n" % clean_value(target.api_key)
+        return (
+            b"POST %b HTTP/1.1\r\nhost: %b:%d\r\n%b%bx-request-id: %b\r\ncontent-length: %d\r\n\r\n"
+            % (
+                self._request.target,
+                host,
+                target.port,
+                forwarded(self._request.headers, REQUEST_DROPPED),
+                key,
+                self._request.id,
+                length,
+            )
+        )
+
+    def _next_target(self, why: str) -> None:
+        """The target at hand failed before the commit point: try another, or give up."""
+        failed = self._leave_target()
+        until = self._services.loop.time() + self._services.settings.avoid_s
+        self._services.state.failed(failed, until)
+        self._head = None
+        target = self._choose()
+        if target is not None:
+            self._go(target)
+        else:
+            self._refuse(upstream_failed(self._model.name, f"replica {failed} {_sentence(why)}"))
+
+    def _leave_target(self) -> str:
+        target, self._target = self._target, None
+        self._connection = None
+        if target is None:
+            return ""
+        self._services.state.end(target.id)
+        return target.id
+
+    # the connection's side
+
+    def lost(self, why: str) -> None:
+        """The replica's connection broke before the answer's end."""
+        connection, self._connection = self._connection, None
+        if self._over:
+            return
+        if self._committed:
+            self._cut(f"stopped in the middle of it ({why})")
+        elif (
+            connection is not None
+            and connection.uses > 1
+            and not connection.got_bytes
+            and not self._refreshed
+            and self._target is not None
+        ):
+            # a kept connection that the replica closed as we wrote: that says nothing of it
+            self._refreshed = True
+            self._connect(self._target)
+        else:
+            self._next_target(why)
+
+    def deliver(self, head: ResponseHead | None, data: bytes, chunks: int, ended: bool) -> None:
+        """Relay what one read brought."""
+        if self._over:
+            return
+        now = self._services.loop.time()
+        if head is not None:
+            self._head, self._head_at = head, now
+            if head.status == 503 and self._hand_over(ended):
+                return
+        if data:
+            self._chunks += chunks
+            self._services.metrics.chunks += chunks
+            self._deadline = now + self._services.settings.gap_timeout_s
+            if self._ttft is None:
+                self._ttft = now - self._request.received
+        if not self._committed:
+            if data or ended:
+                self._commit(data, ended)
+            return
+        if self._is_sse and data:
+            self._tail = data[-4:]
+        if ended:
+            self._finish(Outcome.DONE)
+        self._client.send(b"", data, ended)
+
+    def _hand_over(self, ended: bool) -> bool:
+        """A replica that says it cannot serve now: whether another was asked instead."""
+        loads, now = self._services.state.loads, self._services.loop.time()
+        model = self._services.state.directory.find(self._model.name)
+        if model is None or not candidates(model.targets, loads, now, self._tried):
+            return False
+        if not ended and self._connection is not None:
+            self._connection.abort()
+        self._next_target("answered 503")
+        return True
+
+    def _commit(self, data: bytes, ended: bool) -> None:
+        """Send the head and what there is of the body."""
+        head, target = self._head, self._target
+        if head is None or target is None:
+            raise RuntimeError("an answer without a head")
+        self._committed = True
+        self._status = head.status
+        self._services.state.answered(target.id)
+        content_type = value_of(head.headers, b"content-type") or b""
+        self._is_sse = (
+            content_type.lower().startswith(b"text/event-stream")
+            and value_of(head.headers, b"content-encoding") is None
+        )
+        self._tail = data[-4:]
+        length = head.length
+        if length is None and ended:
+            length = len(data)
+        lines = b"%bx-request-id: %b\r\nx-llmgw-replica: %b\r\n" % (
+            forwarded(head.headers, RESPONSE_DROPPED),
+            self._request.id,
+            clean_value(target.id),
+        )
+        out = self._client.head(head.status, lines, length)
+        if self._client.write_paused:
+            self.pause()
+        if ended:
+            self._finish(Outcome.DONE)
+        self._client.send(out, data, ended)
+
+    def _cut(self, why: str) -> None:
+        """The answer broke off after its commit point."""
+        event = b""
+        if self._is_sse:
+            target = self._target.id if self._target is not None else ""
+            event = cut_short(self._model.name, target, why).event()
+            if not (self._tail.endswith((b"\n\n", b"\r\n\r\n")) or not self._tail):
+                event = b"\n\n" + event
+        if self._connection is not None:
+            self._connection.abort()
+        self._finish(Outcome.CUT)
+        self._client.cut(event)
+
+    def _refuse(self, error: ApiError, *, unserved: bool = False) -> None:
+        self._status = error.status
+        self._finish(Outcome.REFUSED, unserved=unserved)
+        self._client.refuse(error)
+
+    def _finish(self, outcome: Outcome, *, unserved: bool = False) -> None:
+        """Give everything back and tell the observers; once."""
+        self._over = True
+        services = self._services
+        target = self._target.id if self._target is not None else None
+        services.metrics.stats(self._model.name).running -= 1
+        record = RequestRecord(
+            model=self._model.name,
+            requested=self._ask.model,
+            target=target,
+            status=self._status,
+            outcome=outcome,
+            stream=self._ask.stream,
+            ttft_s=self._ttft,
+            duration_s=services.loop.time() - self._request.received,
+            chunks=self._chunks,
+            tries=self._tries,
+            unserved=unserved,
+        )
+        services.metrics.observe(record, wall=time.time())
+        for observer in services.observers:
+            observer(record)
+        self._leave_target()
+
+    # the client's side
+
+    def client_gone(self) -> None:
+        """Stop the replica at once."""
+        if self._over:
+            return
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._connection is not None:
+            self._connection.abort()
+        self._status = self._status or 499
+        self._finish(Outcome.GONE)
+
+    def pause(self) -> None:
+        """Read no more from the replica until the client has caught up."""
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._connection is not None:
+            self._connection.resume()
+        if self._deadline is not None and self._committed:
+            self._deadline = self._services.loop.time() + self._services.settings.gap_timeout_s
+
+    def check(self, now: float) -> None:
+        """Look at the deadlines."""
+        if self._over or self._deadline is None or self._connection is None:
+            return
+        if self._head is not None and not self._committed and now - self._head_at > HOLD_HEAD_S:
+            self._commit(b"", False)
+        if now <= self._deadline or self._client.write_paused:
+            return
+        settings = self._services.settings
+        if self._committed:
+            self._cut(f"sent nothing for {settings.gap_timeout_s:g} s")
+            return
+        self._connection.abort()
+        target = self._target.id if self._target is not None else ""
+        waited = settings.first_byte_timeout_s
+        self._refuse(upstream_silent(self._model.name, target, waited))
+
+
+def _sentence(why: str) -> str:
+    """A reason as the predicate of a sentence: errors of the system are nouns."""
+    verbs = ("closed", "did", "sent", "answered", "used", "switched", "is ", "has ")
+    return why if why.startswith(verbs) else f"failed: {why}"
