@@ -1,4 +1,4 @@
-"""What drivers' tools say about GPUs, read into values. Pure; a field that is not a number is None."""
+"""What drivers' tools say about GPUs, read into values. Pure; what is not a number is None."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _amd_cards(text: str) -> dict[int, Mapping[str, object]] | None:
         document = document.get("gpu_data")
     if not isinstance(document, list):
         return None
-    cards = {}
+    cards: dict[int, Mapping[str, object]] = {}
     for card in document:
         if isinstance(card, dict) and isinstance(card.get("gpu"), int):
             cards[card["gpu"]] = card
@@ -122,7 +122,7 @@ def parse_pci(lines: Iterable[str]) -> tuple[GpuFacts, ...]:
 
     Without their vendor's tool their health is unknown.
     """
-    gpus = []
+    gpus: list[GpuFacts] = []
     for line in lines:
         words = line.split()
         vendor = _VENDORS.get(words[1]) if len(words) == 4 else None

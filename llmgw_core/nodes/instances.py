@@ -1,6 +1,7 @@
 """The processes that llmgw keeps on a node: started, read back, stopped, their logs read.
 
-The node's side is ``scripts/instances.sh``, ``sup.sh`` and ``files.sh``; every verb can be sent again.
+The node's side is ``scripts/instances.sh``, ``sup.sh`` and ``files.sh``. Every verb can be sent
+again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything that is asked of a node, in one round trip. The node's side is ``scripts/probe.sh``."""
+"""Everything that is asked of a node, in one round trip; there it is ``scripts/probe.sh``."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ async def provision(
             version = await _watch(jobs, name, progress, sleep)
     except TimeoutError as error:
         await jobs.stop(name, 5.0)
-        msg = f"installing {package} took longer than {PROVISION_TIMEOUT_S:.0f} s; look at the node's network"
+        bound = f"{PROVISION_TIMEOUT_S:.0f} s"
+        msg = f"installing {package} took longer than {bound}; look at the node's network"
         raise EngineFailed(msg) from error
     await jobs.forget(name)
     return version

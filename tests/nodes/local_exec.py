@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import re
 import secrets
@@ -111,10 +112,8 @@ class LocalExec:
 async def end(process: asyncio.subprocess.Process) -> None:
     """Leave nothing of a script: a link that closes does the same."""
     if process.returncode is None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     await process.wait()
     transport = getattr(process, "_transport", None)
     if transport is not None:
