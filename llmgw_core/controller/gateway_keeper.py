@@ -43,6 +43,7 @@ class GatewayKeeper:
         self._process: subprocess.Popen[bytes] | None = None
         self._reason = ""
         self._stopping = False
+        self._gone = asyncio.Event()
 
     @property
     def report(self) -> Report | None:
@@ -99,6 +100,7 @@ class GatewayKeeper:
             began = time.monotonic()
             try:
                 self._link = await self._find_or_start()
+                self._gone.clear()
                 await self._talk(self._link)
             except (OSError, LlmgwError, TimeoutError, msgspec.MsgspecError) as error:
                 self._reason = str(error) or type(error).__name__
@@ -107,6 +109,7 @@ class GatewayKeeper:
                 if self._link is not None:
                     await self._link.close()
                 self._link, self._report, self._sent = None, None, None
+                self._gone.set()
                 self._reported.set()
             if self._stopping:
                 await asyncio.Event().wait()
@@ -151,10 +154,12 @@ class GatewayKeeper:
 
     async def _talk(self, link: GatewayLink) -> None:
         """Send tables as they change and keep what comes, until it hangs up."""
-        async with asyncio.TaskGroup() as group:
-            sender = group.create_task(self._send_tables(link))
+        sender = asyncio.create_task(self._send_tables(link), name="gateway tables")
+        try:
             await self._listen(link)
+        finally:
             sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
 
     async def _send_tables(self, link: GatewayLink) -> None:
         while True:
@@ -201,8 +206,7 @@ class GatewayKeeper:
         await link.drain(drain_s)
         try:
             async with asyncio.timeout(drain_s + 10.0):
-                while self._link is link:
-                    await asyncio.sleep(POLL_S)
+                await self._gone.wait()
         except TimeoutError:
             pid = report.pid if report else "unknown"
             raise LlmgwError(f"the gateway (pid {pid}) does not end") from None

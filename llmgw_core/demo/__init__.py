@@ -1,0 +1,1 @@
+"""The demo's model: where it comes from, and getting it whole."""
