@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from llmgw_core.catalog.model import CatalogProblem, Profile
 from llmgw_core.engines.base import Launch, LaunchRequest
-from llmgw_core.engines.words import ended
+from llmgw_core.engines.llamacpp_options import BY_NAME, Trouble, parse
+from llmgw_core.engines.llamacpp_signs import reason_in
+from llmgw_core.engines.words import ended, option_name
+from llmgw_core.errors import InvalidInput
 from llmgw_core.metrics.mapping import LLAMACPP, MetricsMapping
+
+OURS = frozenset(
+    {
+        "-m", "--model", "-a", "--alias", "--host", "--port", "--metrics",
+        "--api-key", "--api-key-file", "--reuse-port", "--api-prefix",
+        "--ssl-key-file", "--ssl-cert-file", "--models-dir", "--models-preset",
+        "-mu", "--model-url", "-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-dr",
+        "--docker-repo", "--log-file", "--log-disable",
+    }
+)  # fmt: skip
+"""Options that llmgw sets, or that would take the engine out of its sight."""
+
+CONTEXT_POOL = 16384
+SLOTS = 4
+CACHE_RAM_MOST_MIB = 512
+CACHE_RAM_SHARE = 0.1
+HTTP_THREADS = 128
+"""A request holds one of them until its answer ends, so health checks need many to spare."""
+
+KEY_FILE = "key"
+LAUNCHER = "launcher.py"
+SERVER_SCRIPT = "start.sh"
+_PERCENT = re.compile(r"^llmgw: loaded (\d{1,3}) %", re.MULTILINE)
+_DOTS = re.compile(r"^\.{2,100}\s*$", re.MULTILINE)
+_OWN_IMPORT = re.compile(r"^from llmgw_core\S* import (?:\([^)]*\)|.*)\n", re.MULTILINE)
+_FUTURE = "from __future__ import annotations\n"
 
 
 @dataclass(slots=True)
@@ -21,8 +53,8 @@ class LlamaCpp:
     health_path: str = "/health"
 
     def validate(self, profile: Profile) -> list[CatalogProblem]:
-        """Degrees and nodes above 1, which llama.cpp would accept and not do."""
-        return [
+        """Degrees and nodes above 1, which llama.cpp would accept and not do; options of ours."""
+        problems = [
             CatalogProblem(
                 f"llamacpp cannot have {key} = {value}: it serves from one machine and splits over "
                 f"that machine's GPUs by itself; leave {key} out",
@@ -31,15 +63,136 @@ class LlamaCpp:
             for key, value in (("nodes", profile.nodes), ("tp", profile.tp), ("pp", profile.pp))
             if value > 1
         ]
+        ours = [name for name in map(_plain_name, profile.args) if name in OURS]
+        if ours:
+            text = f"llamacpp is given {', '.join(ours)} by llmgw itself; remove it from args"
+            problems.append(CatalogProblem(text, key="args"))
+        return problems
 
     def launch(self, request: LaunchRequest) -> Launch:
-        """The command for a replica."""
-        raise NotImplementedError
+        """The command for a replica, by what was found on the node.
+
+        Raises:
+            InvalidInput: an argument that llmgw sets itself, or that the launcher cannot map.
+        """
+        profile = request.profile
+        where = f"profile {profile.name} of {request.model}"
+        for problem in self.validate(profile):
+            raise InvalidInput(f"{where}: {problem.message}")
+        args = _split_values(profile.args)
+        command = (*_fixed(request), *_chosen(profile, args), *args)
+        files = {KEY_FILE: f"{request.api_key}\n".encode()}
+        env = dict(profile.env)
+        if request.gpus:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(request.gpus)
+        if request.found.kind == "llama-server":
+            files[SERVER_SCRIPT] = _server_script()
+            start = ("/bin/sh", f"{{dir}}/{SERVER_SCRIPT}", request.found.path, request.source)
+            threads = () if "--threads" in command or "-t" in command else ("--own-threads",)
+            return Launch((*start, *command, *threads), env, files)
+        _refuse_unmapped(where, args, profile)
+        files[LAUNCHER] = launcher_file()
+        start = (request.found.path, f"{{dir}}/{LAUNCHER}", "--model", request.source)
+        return Launch((*start, *command), env, files)
 
     def load_progress(self, log_tail: str) -> float | None:
-        """llama.cpp's log does not say how far it is."""
-        return None
+        """As our launcher tells it, or by the dots that llama-server prints, one for a percent."""
+        told = _PERCENT.findall(log_tail)
+        if told:
+            return min(int(told[-1]), 100) / 100
+        dots = _DOTS.findall(log_tail)
+        return len(dots[-1].strip()) / 100 if dots else None
 
     def failure_reason(self, log_tail: str, exit_status: int | None) -> str:
         """One sentence on why it ended."""
-        return ended("llama.cpp's server", exit_status, log_tail)
+        return reason_in(log_tail, exit_status) or ended(
+            "llama.cpp's server", exit_status, log_tail
+        )
+
+
+def _plain_name(arg: str) -> str:
+    name = option_name(arg)
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+def _split_values(args: tuple[str, ...]) -> tuple[str, ...]:
+    """``--option=value`` as two words: llama-server takes nothing else."""
+    words: list[str] = []
+    for arg in args:
+        name, equals, value = arg.partition("=")
+        if equals and name.startswith("--") and " " not in name:
+            words += [name, value]
+        else:
+            words.append(arg)
+    return tuple(words)
+
+
+def _fixed(request: LaunchRequest) -> tuple[str, ...]:
+    """What llmgw has to know of an engine to find it again, and the key that protects it."""
+    return (
+        *("--alias", request.model, "--host", request.host, "--port", str(request.port)),
+        *("--api-key-file", f"{{dir}}/{KEY_FILE}", "--metrics"),
+    )
+
+
+def _chosen(profile: Profile, args: tuple[str, ...]) -> tuple[str, ...]:
+    """What the estimate assumes, said out loud, but for what the profile says itself.
+
+    ``--try`` stands before what not every build knows.
+    """
+    said = {BY_NAME[name].fields for name in map(_plain_name, args) if name in BY_NAME}
+    threads = () if profile.cpu_cores is None else (str(max(1, int(profile.cpu_cores))),)
+    wanted: tuple[tuple[str, ...], ...] = (
+        *(("--threads", count) for count in threads),
+        *(("--threads-batch", count) for count in threads),
+        ("--ctx-size", str(CONTEXT_POOL)),
+        ("--parallel", str(SLOTS)),
+        ("--threads-http", str(HTTP_THREADS)),
+        ("--try", "--kv-unified"),
+        ("--try", f"--cache-ram={_cache_ram_mib(profile)}"),
+        ("--try", "--ctx-checkpoints=0"),
+        ("--try", "--load-mode=none"),
+        ("--try", "--fit=off"),
+    )
+    return tuple(word for row in wanted if _fields_of(row) not in said for word in row)
+
+
+def _fields_of(row: tuple[str, ...]) -> str:
+    return BY_NAME[option_name(row[1] if row[0] == "--try" else row[0])].fields
+
+
+def _cache_ram_mib(profile: Profile) -> int:
+    """A tenth of what the profile reserves, 512 MiB at most."""
+    if not profile.min_memory_gb:
+        return CACHE_RAM_MOST_MIB
+    return min(CACHE_RAM_MOST_MIB, int(profile.min_memory_gb * 1024 * CACHE_RAM_SHARE))
+
+
+def _refuse_unmapped(where: str, args: tuple[str, ...], profile: Profile) -> None:
+    """Say now what the launcher would say on the node."""
+    try:
+        parse(list(args))
+    except Trouble as trouble:
+        raise InvalidInput(
+            f"{where}: {trouble}; remove it from args, or install llama-server on the node"
+        ) from trouble
+    for name in profile.env:
+        if name.startswith("LLAMA_ARG_"):
+            raise InvalidInput(
+                f"{where}: the variable {name} says nothing to the xllamacpp package; write it as "
+                "an option in args"
+            )
+
+
+@cache
+def launcher_file() -> bytes:
+    """The launcher as it lies on a node: options and launcher in one file."""
+    folder = Path(__file__).parent
+    options = (folder / "llamacpp_options.py").read_text(encoding="utf-8")
+    launcher = (folder / "llamacpp_launcher.py").read_text(encoding="utf-8")
+    return (options + _OWN_IMPORT.sub("", launcher.replace(_FUTURE, ""))).encode()
+
+
+@cache
+def _server_script() -> bytes:
+    return (Path(__file__).parent / "llamacpp_server.sh").read_bytes()
