@@ -34,8 +34,8 @@ def retry_delay_s(failures: int, *, refused: bool, rng: Rng) -> float:
     Full jitter, so that many nodes behind one broken switch do not come back in step. A node that
     refuses is asked rarely: each try is a failed login in its log, and may get this machine banned.
     """
-    doublings = min(max(failures, 1) - 1, 10)
+    growth = float(1 << min(max(failures, 1) - 1, 10))
     if refused:
-        rest = min(REFUSED_FIRST_S * 2**doublings, REFUSED_LAST_S)
+        rest = min(REFUSED_FIRST_S * growth, REFUSED_LAST_S)
         return rest * (1 + 0.2 * rng())
-    return max(LEAST_S, rng() * min(FIRST_S * 2**doublings, LAST_S))
+    return max(LEAST_S, rng() * min(FIRST_S * growth, LAST_S))

@@ -18,6 +18,7 @@ import asyncssh
 from asyncssh.kex import get_kex_algs
 
 from llmgw_core.errors import NodeLost, NodeRefused, RefusedBecause
+from llmgw_core.gateway.table import Tunnel
 from llmgw_core.nodes.host_keys import HostKeyStore, KnownKeys
 from llmgw_core.nodes.keys import KeyRing, Offer
 from llmgw_core.nodes.route import Hop
@@ -86,7 +87,6 @@ class Connection:
     ssh: asyncssh.SSHClientConnection
     client: _Client
     host_key: asyncssh.SSHKey | None
-    identity_files: tuple[str, ...]
 
     @property
     def lost_because(self) -> str:
@@ -125,6 +125,8 @@ class Dialer:
         self.home = home
         self.store = store
         self.verified = verified
+        self.key_files: dict[Hop, tuple[str, ...]] = {}
+        """Files of the keys that were offered to hops that let us in."""
         self._ring = KeyRing()
         self._gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
         self._jumps: dict[Hop, _Jump] = {}
@@ -177,9 +179,32 @@ class Dialer:
                 raise
             return jump.connection
 
+    def tunnel(self, hop: Hop) -> Tunnel | None:
+        """How another process reaches this hop; None until it was reached from here."""
+        jump = self.tunnel(hop.via) if hop.via is not None else None
+        if hop not in self.key_files or (jump is None and hop.via is not None):
+            return None
+        return Tunnel(
+            host=hop.target.host,
+            port=hop.target.port,
+            user=hop.target.user,
+            identity_files=self.key_files[hop],
+            known_hosts=str(self.verified.path),
+            host_key_alias=hop.alias,
+            jump=jump,
+        )
+
+    def forget(self, hop: Hop) -> None:
+        """A node left the fleet, or goes another way."""
+        self.key_files.pop(hop, None)
+
     async def _connect(self, hop: Hop, through: Connection | None) -> Connection:
-        known = await asyncio.to_thread(self._known, hop)
-        offer = await self._ring.offer(hop.target, self.home.ssh, only=hop.only_key)
+        if (own := hop.credentials) is not None:
+            known = KnownKeys((own.host_key,))
+            offer = Offer(list(asyncssh.load_keypairs([own.client_key])), [hop.label])
+        else:
+            known = await asyncio.to_thread(self._known, hop)
+            offer = await self._ring.offer(hop.target, self.home.ssh, only=hop.only_key)
         try:
             if hop.only_key is not None and not offer.pairs:
                 raise NodeRefused(
@@ -195,9 +220,10 @@ class Dialer:
         finally:
             offer.close()
         key = ssh.get_server_host_key()
-        if key is not None:
+        if key is not None and hop.credentials is None:
             await asyncio.to_thread(self._remember, hop, key)
-        return Connection(hop, ssh, client, key, tuple(offer.files))
+            self.key_files[hop] = tuple(offer.files)
+        return Connection(hop, ssh, client, key)
 
     async def _handshake(
         self, hop: Hop, through: Connection | None, known: KnownKeys, offer: Offer, client: _Client

@@ -37,7 +37,7 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class LocalServer:
-    """The server, while ``running`` is entered.
+    """The server: ``start`` and ``stop``, or ``running`` for a block.
 
     ``home`` is HOME and working directory of its commands; ``env`` is added to their environment.
     Several servers with different homes are as good as several machines to a test.
@@ -69,17 +69,23 @@ class LocalServer:
         """The public half of its host key."""
         return self._host_key.convert_to_public()
 
+    def write_client_key(self, path: Path) -> None:
+        """The key that opens, as a file of mode 0600: for whoever shall come in as to any node."""
+        path.touch(mode=0o600)
+        path.write_bytes(self.client_key.export_private_key())
+
     def known_hosts_line(self, alias: str) -> str:
         """For a known_hosts file."""
         return line_for(alias, self.host_key)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[LocalServer]:
-        """Listen; at the end close every connection and the commands that hang on them.
+    async def start(self) -> None:
+        """Listen; does nothing where it runs.
 
         Raises:
             OSError: loopback cannot be listened on.
         """
+        if self._acceptor is not None:
+            return
         self._acceptor = await asyncssh.listen(
             "127.0.0.1",
             0,
@@ -90,21 +96,34 @@ class LocalServer:
             allow_pty=False,
             agent_forwarding=False,
             compression_algs=None,
+            kex_algs=["curve25519-sha256"],
+            encryption_algs=["aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com"],
             gss_host=None,
             x509_trusted_certs=None,
             x509_trusted_cert_paths=[],
             login_timeout=15,
             keepalive_interval=15,
         )
+
+    async def stop(self) -> None:
+        """Close every connection, and the commands that hang on them."""
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is None:
+            return
+        acceptor.close()
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.gather(*self._commands, return_exceptions=True)
+        await acceptor.wait_closed()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[LocalServer]:
+        """Listen during the block."""
+        await self.start()
         try:
             yield self
         finally:
-            acceptor, self._acceptor = self._acceptor, None
-            acceptor.close()
-            for connection in list(self._connections):
-                connection.abort()
-            await asyncio.gather(*self._commands, return_exceptions=True)
-            await acceptor.wait_closed()
+            await self.stop()
 
     # --- for _Server
 

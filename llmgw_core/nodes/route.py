@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import asyncssh
 
 from llmgw_core.config import NodeConfig
 from llmgw_core.errors import NodeRefused, RefusedBecause
 from llmgw_core.nodes.ssh_config import Home, HopName, SshTarget, parse_hops, resolve
 
 MOST_HOPS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Credentials:
+    """Keys made for the occasion: for a server of our own."""
+
+    client_key: asyncssh.SSHKey
+    host_key: asyncssh.SSHKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,8 @@ class Hop:
     only_key: str | None = None
     """A key file that llmgw's configuration names."""
     via: Hop | None = None
+    credentials: Credentials | None = field(default=None, compare=False)
+    """In place of any other key and host key."""
 
     @property
     def place(self) -> str:
