@@ -138,12 +138,12 @@ _SCALE_OPTIONS = (
 
 _SCALING = (
     Action(
-        id="more", title="one more", keys=("plus",), scopes=_SCALED, target=Kind.MODEL,
+        id="more", title="more", keys=("plus",), scopes=_SCALED, target=Kind.MODEL,
         command="scale", fixed={"delta": 1}, dangerous=True, bulk=True, shown=True,
         help="One replica more of the model.",
     ),
     Action(
-        id="fewer", title="one fewer", keys=("minus",), scopes=_SCALED, target=Kind.MODEL,
+        id="fewer", title="fewer", keys=("minus",), scopes=_SCALED, target=Kind.MODEL,
         command="scale", fixed={"delta": -1}, dangerous=True, bulk=True, shown=True,
         words=("fewer", "less"), help="One replica fewer of the model.",
     ),

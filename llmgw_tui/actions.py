@@ -109,6 +109,12 @@ class Action:
         ]
         return " ".join(parts)
 
+    @property
+    def short_usage(self) -> str:
+        """The same where there is little room: options only hinted at."""
+        target = f" {self.target.upper()}" if self.target is not None else ""
+        return f"{self.spellings[0]}{target}" + (" …" if self.options else "")
+
     def arguments(self, target: str, given: Mapping[str, object] | None = None) -> dict[str, object]:
         """The engine command's arguments for one target."""
         named = {self.target_key: target} if self.target is not None else {}
@@ -145,6 +151,33 @@ def in_scope(actions: Iterable[Action], scope: Scope) -> list[Action]:
 def allowed(action: Action, *, read_only: bool) -> bool:
     """Whether it may be done at all."""
     return not (read_only and action.dangerous)
+
+
+def effective_keys(
+    actions: Iterable[Action], changed: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """The keys of each action by its id, with a person's own in place of the usual ones."""
+    return {
+        action.id: tuple(key.strip() for key in changed[action.id].split(","))
+        if action.id in changed else action.keys
+        for action in actions
+    }  # fmt: skip
+
+
+def keymap_faults(actions: Iterable[Action], changed: Mapping[str, str]) -> list[str]:
+    """Sentences about what is wrong with a person's own keys."""
+    table = list(actions)
+    known = {action.id for action in table}
+    faults = [f'[keys] names "{id_}", which is no action' for id_ in changed if id_ not in known]
+    keys = effective_keys(table, changed)
+    for i, one in enumerate(table):
+        for other in table[i + 1 :]:
+            together = set(one.scopes) & set(other.scopes) or Scope.ANY in one.scopes + other.scopes
+            shared = set(keys[one.id]) & set(keys[other.id])
+            if together and shared and {one.id, other.id} & set(changed):
+                key = key_name(sorted(shared)[0])
+                faults.append(f"[keys] gives {key} to both {one.id} and {other.id}")
+    return faults
 
 
 def markdown(actions: Iterable[Action]) -> str:

@@ -7,6 +7,7 @@ application's business; how it is read is ``request``'s.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -21,6 +22,8 @@ WRITE_HIGH = 64 * 1024
 QUEUE_MAX = 16
 """Requests that a client may send ahead of their answers before it is not read."""
 QUEUE_BYTES = 64 * 1024
+TCP_CLOSE = 7
+"""The kernel's state of a connection that was reset (include/net/tcp_states.h)."""
 LINGER_S = 2.0
 """How long what a refused client still sends is read and dropped, so that it gets the answer."""
 
@@ -36,6 +39,17 @@ class Running(Protocol):
 
     def resume(self) -> None:
         """Go on."""
+
+    def _is_reset(self) -> bool:
+        """Whether the kernel has given the connection up: a loop that does not read is not told."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is None:
+            return False
+        try:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        except OSError:
+            return True
+        return bool(info[0] == TCP_CLOSE)
 
     def check(self, now: float) -> None:
         """Look at the deadlines."""
@@ -342,8 +356,22 @@ class ClientProtocol(asyncio.Protocol):
         self._leave()
         self._transport.abort()
 
+    def _is_reset(self) -> bool:
+        """Whether the kernel has given the connection up: a loop that does not read is not told."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is None:
+            return False
+        try:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        except OSError:
+            return True
+        return bool(info[0] == TCP_CLOSE)
+
     def check(self, now: float) -> None:
         """Look at the deadlines; called a few times a second."""
+        if self._read_paused and self._is_reset():
+            self.abort()
+            return
         paused_at = self._write_paused_at
         overdue = self._deadline is not None and now > self._deadline
         if paused_at is not None and now - paused_at > self._app.settings.gap_timeout_s:

@@ -7,7 +7,7 @@
 
 take_lock() { # one writer at a time; held by fd 8 or by the directory .lock.d
   clock
-  end=$((now + 1500))
+  lock_end=$((now + 1500))
   (: >>"$root/.lock") 2>/dev/null || fail 74 "cannot write in $root: No space left on device, or no permission"
   exec 8>>"$root/.lock"
   while :; do
@@ -18,7 +18,7 @@ take_lock() { # one writer at a time; held by fd 8 or by the directory .lock.d
       *) mkdir "$root/.lock.d" 2>/dev/null && { locked=y; trap drop_lock EXIT; return; } ;;
     esac
     clock
-    if [ "$now" -gt "$end" ]; then
+    if [ "$now" -gt "$lock_end" ]; then
       # Without flock the holder may have died: nothing here holds it for long.
       rmdir "$root/.lock.d" 2>/dev/null || fail 75 "another start has held $root/.lock for 15 s"
     fi

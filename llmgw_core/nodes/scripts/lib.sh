@@ -158,7 +158,7 @@ log_sizes() { # DIR…: one line a log
     set -- "$@" "$d/log"
     shift
   done
-  [ $# -eq 0 ] || stat -c 'z %s %n' "$@" 2>/dev/null
+  [ $# -eq 0 ] || stat -c 'z %s %n' "$@" 2>/dev/null || : # some have no log
 }
 
 sum_rss() { # "PID PID …" of living engines -> rss_PID, in kB, of all processes of their sessions

@@ -6,11 +6,14 @@ rotate() { # moves the log to log.1; log.base says "START1 END1 START [moving]" 
   copied=$size
   printf '%s %s %s moving\n' "$b1" "$e1" "$b" >log.base.new && mv -f log.base.new log.base
   rm -f log.1
-  head -c "$copied" log >log.1.new && mv -f log.1.new log.1 || rm -f log.1.new
+  # of a burst only the end is kept
+  cut=0
+  [ "$copied" -le "$half" ] || cut=$((copied - half))
+  tail -c +$((cut + 1)) log | head -c $((copied - cut)) >log.1.new && mv -f log.1.new log.1 || rm -f log.1.new
   size_of log
   # The engine appends, so it goes on at 0.
   : >log
-  b1=$b e1=$((b + copied)) b=$((b + size))
+  b1=$((b + cut)) e1=$((b + copied)) b=$((b + size))
   printf '%s %s %s\n' "$b1" "$e1" "$b" >log.base.new && mv -f log.base.new log.base
 }
 
@@ -41,7 +44,8 @@ end_survivors() { # what the engine left behind holds its port and GPU memory
 main() {
   d=$1 mine=$2 half=$3
   cd "$d" || exit 1
-  exec </dev/null >>log 2>&1
+  # what this shell has to say about its child ("Terminated") is no part of the engine's log
+  exec </dev/null >/dev/null 2>&1
   exec 9>>lock
   flock -n 9 2>/dev/null
   [ $? -ne 1 ] || exit 75
@@ -50,7 +54,7 @@ main() {
   # A handler, not "ignore": the engine would inherit that.
   trap : TERM INT HUP
   # A background job leads no group, so setsid does not fork: $! is the engine.
-  setsid sh ./cmd $$ "$start" "$boot" "$mine" "$d" 9>&- &
+  setsid sh ./cmd $$ "$start" "$boot" "$mine" "$d" >>log 2>&1 9>&- &
   child=$!
   while ! { read_record "$d" && [ "$tok" = "$mine" ]; }; do
     stat_of "$child" && [ "$p_state" != Z ] || break

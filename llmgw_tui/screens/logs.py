@@ -1,0 +1,142 @@
+"""The log of one replica, as it is written."""
+
+from __future__ import annotations
+
+import asyncio
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.content import Content
+from textual.widgets import Static
+
+from llmgw_core.errors import LlmgwError
+from llmgw_tui.actions import Scope
+from llmgw_tui.paint import content
+from llmgw_tui.rows.empty import no_log
+from llmgw_tui.rows.overview import ticker
+from llmgw_tui.rows.parts import Part
+from llmgw_tui.screens.dialog import plain
+from llmgw_tui.screens.views import View
+from llmgw_tui.state import Phase, replica_named
+from llmgw_tui.text import clean
+from llmgw_tui.widgets.log_pane import LogPane
+
+LINES_FIRST = 1000
+HELD_S = 0.2
+"""How often a paused screen looks whether it may go on."""
+
+
+class LogsView(View):
+    """Follows a replica's log as long as it is shown."""
+
+    def compose(self) -> ComposeResult:
+        """The log, and what stands there before its first line."""
+        with Container(classes="pane", id="log-pane"):
+            yield LogPane(id="log")
+            yield plain("", classes="empty")
+
+    def on_mount(self) -> None:
+        """Nothing is followed yet."""
+        self._replica: str | None = None
+        self._previous = False
+        self._task: asyncio.Task[None] | None = None
+        self._lines = 0
+        self._ended = ""
+
+    @property
+    def pane(self) -> LogPane:
+        """The log."""
+        return self.query_one(LogPane)
+
+    def follow(self, replica: str, *, previous: bool) -> None:
+        """Show the log of this replica."""
+        self._replica, self._previous = replica, previous
+        self._restart()
+        self.apply()
+
+    def entered(self) -> None:
+        """Follow again, where the view was left; a replica that is selected elsewhere at first."""
+        if self._replica is None:
+            self._replica = self.app.main.replica_in_sight()
+        if self._replica is not None and self._task is None:
+            self._restart()
+
+    def left(self) -> None:
+        """Nobody looks: no log travels."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def on_unmount(self) -> None:
+        """The task ends with the view."""
+        self.left()
+
+    def _restart(self) -> None:
+        self.left()
+        self.pane.clear()
+        self._lines, self._ended = 0, ""
+        self._task = asyncio.create_task(self._read(), name="console log")
+
+    async def _read(self) -> None:
+        client, replica = self.app.link.client, self._replica
+        if client is None or replica is None:
+            self._ended = "there is no connection to the engine"
+            return
+        try:
+            async for batch in client.logs(
+                replica, lines=LINES_FIRST, follow=not self._previous, previous=self._previous
+            ):
+                while self.app.paused:
+                    await asyncio.sleep(HELD_S)
+                self._lines += len(batch.lines)
+                self.pane.append_lines(batch.lines)
+                self._draw()
+            self._ended = "the whole log" if self._previous else "the log has ended"
+        except LlmgwError as error:
+            self._ended = str(error)
+        self._draw()
+
+    def apply(self) -> None:
+        """Title, and what stands there while there is no line; a lost engine is followed again."""
+        if self._ended and self._task is not None and self._task.done() and (
+            self.app.link.phase is Phase.LIVE and not self._previous and self._lost
+        ):  # fmt: skip
+            self._restart()
+        self._lost = self.app.link.phase is Phase.LOST
+        self._draw()
+
+    _lost = False
+
+    def _draw(self) -> None:
+        frame = self.query_one("#log-pane")
+        kind = "Previous log" if self._previous else "Log"
+        name = f"{kind}  {clean(self._replica)}" if self._replica else "Log"
+        frame.border_title = Content(name)
+        frame.border_subtitle = Content(clean(self._ended)) if self._ended else Content(" ")
+        frame.set_class(self.app.link.phase is Phase.LOST, "-stale")
+        label = frame.query_one(".empty", Static)
+        label.display = self._lines == 0
+        self.pane.set_class(self._lines == 0, "-empty")
+        if self._lines == 0:
+            label.update(self._nothing(max(20, frame.size.width - 8)), layout=False)
+
+    def _nothing(self, width: int) -> Content:
+        replica = replica_named(self.app.shown, self._replica) if self._replica else None
+        lines = [content([Part(no_log(self._replica, replica, self._ended), "muted")])]
+        own = [e for e in self.app.shown_events if self._replica and e.replica == self._replica]
+        if own:
+            lines += [Content(""), content([Part("Events", "accent")])]
+            lines += [content(line) for line in ticker(own, width, 40, ascii_only=self.app.ascii)]
+        return Content("\n").join(lines)
+
+    def scope(self) -> Scope:
+        """Of logs."""
+        return Scope.LOGS
+
+    def filter_by(self, text: str) -> None:
+        """Show only lines that match."""
+        self.pane.filter_by(text)
+
+    def focus_inside(self) -> None:
+        """The log."""
+        self.pane.focus()

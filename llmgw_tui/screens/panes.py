@@ -1,0 +1,176 @@
+"""A framed list: the table, its title and count, and what stands there when it is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from llmgw_core.api.views import Snapshot
+from llmgw_tui.actions import Kind, Scope
+from llmgw_tui.bindings import bindings_for
+from llmgw_tui.rows import empty
+from llmgw_tui.rows.parts import Col, Look
+from llmgw_tui.screens.dialog import plain
+from llmgw_tui.targets import Selection
+from llmgw_tui.text import clean
+from llmgw_tui.widgets.object_table import ObjectTable
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaneKind(Generic[Row]):
+    """What a pane lists."""
+
+    title: str
+    scope: Scope
+    kind: Kind | None
+    """None for rows that no verb acts on."""
+    columns: tuple[Col[Row], ...]
+    key: Callable[[Row], str]
+    fault: Callable[[Row], bool]
+    empty: Callable[[Snapshot], str]
+
+
+class ListPane(Container, Generic[Row]):
+    """Frame, list, and the sentence that stands there when it is empty."""
+
+    class Pointed(Message):
+        """The cursor is on another object."""
+
+    def __init__(self, spec: PaneKind[Row], *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id, classes="pane")
+        self.spec = spec
+        self.filter_text = ""
+        self.faults_only = False
+        self._given: tuple[object, ...] | None = None
+        self._titled: object = None
+
+    def compose(self) -> ComposeResult:
+        """Both; one of them is hidden."""
+        yield TABLES[self.spec.scope](self.spec.columns, self.spec.key, classes="list")
+        yield plain("", classes="empty")
+
+    def on_mount(self) -> None:
+        """The first title."""
+        self.border_title = Content(self.spec.title)
+
+    @property
+    def table(self) -> ObjectTable:
+        """The list."""
+        return self.query_one(ObjectTable)
+
+    def say(self, text: str) -> None:
+        """A sentence in place of rows."""
+        self._given = None
+        label = self.query_one(".empty", Static)
+        label.update(clean(text), layout=False)
+        label.display = True
+        self.table.add_class("-empty")
+        self._title("")
+
+    def show(
+        self, rows: Sequence[Row], snapshot: Snapshot, now: float, *, ascii_only: bool
+    ) -> None:
+        """These rows, as far as filter and faults let them through."""
+        shown = [row for row in rows if not self.faults_only or self.spec.fault(row)]
+        self.table.set_rows(shown, Look(now, ascii_only))
+        label = self.query_one(".empty", Static)
+        label.display = not shown
+        self.table.set_class(not shown, "-empty")
+        if not shown:
+            text = self.spec.empty(snapshot) if not rows else (
+                empty.NO_FAULTS if self.faults_only and not self.filter_text else empty.NO_MATCH)
+            label.update(clean(text), layout=False)
+        self._title(str(len(rows)) if len(shown) == len(rows) else f"{len(shown)} of {len(rows)}")
+
+    def _title(self, count: str) -> None:
+        notes = [count] if count else []
+        if self.filter_text:
+            notes.append(f"/{clean(self.filter_text)}")
+        if self.faults_only:
+            notes.append("faults")
+        titled = tuple(notes)
+        if titled != self._titled:
+            self._titled = titled
+            self.border_title = Content("  ".join([self.spec.title, *notes]))
+
+    def selection(self) -> Selection | None:
+        """Cursor and marks."""
+        if self.spec.kind is None:
+            return None
+        return Selection(self.spec.kind, self.table.cursor_id, tuple(sorted(self.table.marks)))
+
+    def filter_by(self, text: str) -> None:
+        """Show only what matches."""
+        self.filter_text = text.strip()
+
+    def step_back(self) -> bool:
+        """Clear the filter, else marks, else the faults-only form."""
+        if self.filter_text:
+            self.filter_by("")
+        elif self.table.marks:
+            self.table.clear_marks()
+        elif self.faults_only:
+            self.faults_only = False
+        else:
+            return False
+        return True
+
+    def toggle(self, what: str) -> None:
+        """``faults`` or ``wide``."""
+        if what == "faults":
+            self.faults_only = not self.faults_only
+        else:
+            self.table.wide = not self.table.wide
+            self.table.refresh()
+
+    def point_at(self, id_: str) -> None:
+        """Put the cursor on an object."""
+        self.table.cursor_id = id_
+
+    def shown_rows(self) -> Sequence[Row]:
+        """The rows as filtered and sorted."""
+        return self.table.rows
+
+    def on_object_table_pointed(self) -> None:
+        """The cursor moved."""
+        self.post_message(self.Pointed())
+
+
+class NodeTable(ObjectTable):
+    """Nodes, with their verbs."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.NODES)
+
+
+class ReplicaTable(ObjectTable):
+    """Replicas, with their verbs."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.REPLICAS)
+
+
+class ModelTable(ObjectTable):
+    """Models, with their verbs."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.MODELS)
+
+
+class EventTable(ObjectTable):
+    """Events."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.EVENTS)
+
+
+TABLES = {
+    Scope.NODES: NodeTable, Scope.REPLICAS: ReplicaTable, Scope.MODELS: ModelTable,
+    Scope.EVENTS: EventTable,
+}  # fmt: skip
