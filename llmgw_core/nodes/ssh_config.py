@@ -132,9 +132,9 @@ def _parse(path: Path, host: str, user: str | None, port: int | None) -> Options
         return "the file asks for a second pass"
     found: Options = {}
     for key in _SINGLE:
-        value = config.get(key)
-        if value is not None and value != ():
-            found[key.lower()] = [_word(value)]
+        value = config.get(key, ())
+        if value != ():
+            found[key.lower()] = ["none" if value is None else _word(value)]
     for key in _SEVERAL:
         values = config.get(key)
         if isinstance(values, list):
@@ -222,7 +222,7 @@ def _target(
     if listed_defaults and not _names_other_keys(identities, home):
         identities = ()  # ssh -G prints the default keys like named ones
     command = single("proxycommand")
-    hosts_files = options.get("userknownhostsfile") or [str(home.ssh / "known_hosts")]
+    hosts_files = options.get("userknownhostsfile", [str(home.ssh / "known_hosts")])
     return SshTarget(
         host=name,
         port=number,

@@ -169,8 +169,8 @@ async def test_stopping_ends_commands_and_leaves_engines(tmp_path: Path) -> None
     async with LocalServer(tmp_path).running() as server, client(server) as connection:
         await connection.create_process(
             f"trap '' TERM; echo $$ > {tmp_path}/leader; "
-            f"setsid sh -c 'echo $$ > {tmp_path}/engine; exec sleep 600' </dev/null >/dev/null 2>&1 &"
-            " while :; do sleep 1; done",
+            f"setsid sh -c 'echo $$ > {tmp_path}/engine; exec sleep 600' "
+            "</dev/null >/dev/null 2>&1 & while :; do sleep 1; done",
             encoding=None,
         )
         await until(lambda: number_in(tmp_path / "leader") and number_in(tmp_path / "engine"))

@@ -93,7 +93,6 @@ async def test_tokens_of_host_names(home: Home) -> None:
     [
         "Port 2222 # why",
         "ConnectTimeout none\n Port 2222",
-        "Port 2222\nMatch sessiontype shell\n User x",
         "Port 2222\nMatch final\n Compression yes",
     ],
 )
@@ -122,6 +121,7 @@ async def test_agents(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await read(home, "IdentityAgent SSH_AUTH_SOCK\n")).agent_path == "/run/agent"
     assert (await read(home, "IdentityAgent $MY_AGENT\n")).agent_path == "/run/mine"
     assert (await read(home, "IdentityAgent none\n")).agent_path is None
+    assert (await read(home, "UserKnownHostsFile none\n")).known_hosts_files == ()
 
 
 async def test_proxy_commands_run_in_a_shell(home: Home) -> None:
@@ -149,7 +149,7 @@ def test_jump_lists(text: str, hops: tuple[HopName, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", "a,,b", "me@", "gate:", "gate:0", "gate:70000"])
 def test_jump_lists_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="is not|has a port"):
+    with pytest.raises(ValueError, match=r"is not|has a port"):
         parse_hops(text)
 
 
