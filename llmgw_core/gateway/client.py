@@ -22,7 +22,7 @@ WRITE_HIGH = 64 * 1024
 QUEUE_MAX = 16
 """Requests that a client may send ahead of their answers before it is not read."""
 QUEUE_BYTES = 64 * 1024
-TCP_CLOSE = 7
+_TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8
 """The kernel's state of a connection that was reset (include/net/tcp_states.h)."""
 LINGER_S = 2.0
 """How long what a refused client still sends is read and dropped, so that it gets the answer."""
@@ -39,17 +39,6 @@ class Running(Protocol):
 
     def resume(self) -> None:
         """Go on."""
-
-    def _is_reset(self) -> bool:
-        """Whether the kernel has given the connection up: a loop that does not read is not told."""
-        sock = self._transport.get_extra_info("socket")
-        if sock is None:
-            return False
-        try:
-            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        except OSError:
-            return True
-        return bool(info[0] == TCP_CLOSE)
 
     def check(self, now: float) -> None:
         """Look at the deadlines."""
@@ -356,8 +345,8 @@ class ClientProtocol(asyncio.Protocol):
         self._leave()
         self._transport.abort()
 
-    def _is_reset(self) -> bool:
-        """Whether the kernel has given the connection up: a loop that does not read is not told."""
+    def _has_left(self) -> bool:
+        """Whether the client closed its side, which a loop that does not read is not told."""
         sock = self._transport.get_extra_info("socket")
         if sock is None:
             return False
@@ -365,11 +354,11 @@ class ClientProtocol(asyncio.Protocol):
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
         except OSError:
             return True
-        return bool(info[0] == TCP_CLOSE)
+        return info[0] in (_TCP_CLOSE, _TCP_CLOSE_WAIT)
 
     def check(self, now: float) -> None:
         """Look at the deadlines; called a few times a second."""
-        if self._read_paused and self._is_reset():
+        if self._read_paused and self._has_left():
             self.abort()
             return
         paused_at = self._write_paused_at

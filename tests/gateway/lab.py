@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -66,10 +68,13 @@ class Client:
     ) -> None:
         await self.send(
             f"POST {path} HTTP/{version}\r\nhost: gateway\r\ncontent-type: application/json\r\n"
-            f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+            f"{head}content-length: {len(body)}\r\n\r\n".encode()
+            + body
         )
 
-    async def ask(self, body: bytes, path: str = "/v1/chat/completions", head: str = "") -> Response:
+    async def ask(
+        self, body: bytes, path: str = "/v1/chat/completions", head: str = ""
+    ) -> Response:
         await self.post(body, path, head)
         return await self.response()
 
@@ -128,6 +133,10 @@ class Client:
             await self.writer.wait_closed()
 
     def reset(self) -> None:
+        """Leave with a reset, so that nothing that is still on its way holds the connection."""
+        sock = self.writer.get_extra_info("socket")
+        if sock is not None and not self.writer.transport.is_closing():
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 

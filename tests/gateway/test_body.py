@@ -83,7 +83,11 @@ def test_of_two_models_the_last_counts_as_engines_read_it() -> None:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
@@ -111,7 +115,7 @@ def test_a_bound_above_the_model_is_refused_by_name() -> None:
     ask = body.read(b'{"model":"m","max_completion_tokens":500}')
     body.check_limits(ask, "m", None)
     body.check_limits(ask, "m", 500)
-    with pytest.raises(ApiError, match="max_completion_tokens is 500.*at most 499") as caught:
+    with pytest.raises(ApiError, match=r"max_completion_tokens is 500.*at most 499") as caught:
         body.check_limits(ask, "m", 499)
     assert caught.value.param == "max_completion_tokens"
 

@@ -31,7 +31,7 @@ def test_the_least_loaded_for_its_weight_is_picked() -> None:
 def test_equals_take_turns() -> None:
     targets = [target(name) for name in "abc"]
     state = GatewayState(Metrics())
-    order = []
+    order: list[str] = []
     for _ in range(6):
         chosen = pick(targets, state.loads)
         state.begin(chosen)

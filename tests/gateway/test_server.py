@@ -9,7 +9,16 @@ import pytest
 from llmgw_core.gateway.settings import GatewaySettings
 from llmgw_core.gateway.table import RouteModel
 from tests.gateway.lab import Lab, chat, until
-from tests.gateway.upstream import Conversation, Received, answer, completes, hangs
+from tests.gateway.upstream import (
+    DONE,
+    STREAM_HEAD,
+    Conversation,
+    Received,
+    answer,
+    completes,
+    event,
+    hangs,
+)
 
 
 async def test_models_are_listed_and_found_by_name_and_alias() -> None:
@@ -163,7 +172,8 @@ async def test_a_flood_of_pipelined_requests_is_held_back() -> None:
         client = await lab.client()
         await client.post(chat())
         body = b'{"model":"m","x":"' + b"x" * 60_000 + b'"}'
-        flood = b"POST /v1/completions HTTP/1.1\r\nhost: g\r\ncontent-length: %d\r\n\r\n" % len(body)
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: g\r\ncontent-length: %d\r\n\r\n"
+        flood = head % len(body)
         client.writer.write((flood + body) * 400)
         await until(lambda: lab.gateway.buffered > 100_000)
         for _ in range(50):
@@ -193,14 +203,25 @@ async def test_connections_are_kept_as_the_client_wishes(version: str, wish: str
 
 
 async def test_a_stream_to_an_http_1_0_client_lasts_until_the_close() -> None:
+    gate = asyncio.Event()
+
+    async def in_two(conversation: Conversation, request: Received) -> bool:
+        await conversation.send(STREAM_HEAD)
+        await conversation.chunk(event("one"))
+        await gate.wait()
+        await conversation.chunk(DONE)
+        await conversation.send(b"0\r\n\r\n")
+        return True
+
     async with Lab() as lab:
-        lab.serve(await lab.upstream(completes))
+        lab.serve(await lab.upstream(in_two))
         client = await lab.client()
         await client.post(chat(stream=True), version="1.0", head="connection: keep-alive\r\n")
-        response = await client.response()
-        assert "transfer-encoding" not in response.headers
-        assert response.headers["connection"] == "close"
-        assert response.body.endswith(b"data: [DONE]\n\n")
+        status, headers = await client.head()
+        assert (status, headers["connection"]) == (200, "close")
+        assert not {"transfer-encoding", "content-length"} & headers.keys()
+        gate.set()
+        assert await client.rest() == event("one") + DONE
 
 
 @pytest.mark.parametrize(
@@ -276,7 +297,8 @@ async def test_endless_trailers_are_refused() -> None:
     async with Lab() as lab:
         client = await lab.client()
         await client.send(
-            b"POST /v1/completions HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: "
+            b"POST /v1/completions HTTP/1.1\r\nhost: g\r\n"
+            b"transfer-encoding: chunked\r\n\r\n0\r\nx: "
         )
         await client.send(b"a" * 1_000_000)
         assert (await client.response()).status == 431
