@@ -171,8 +171,9 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
     async def _end(self, ended: asyncio.Task[int]) -> None:
         self._signal("TERM")
         await asyncio.wait((ended,), timeout=TERM_GRACE_S)
-        if not ended.done():
-            self._signal("KILL")
+        # what is left of the group, the leader among it or not; at once, since a group's number
+        # is only given out anew when its last member is gone
+        self._signal("KILL", even_after_end=True)
 
     async def _drain(self) -> None:
         """Let the last output arrive; a background child that holds the pipes is not waited for."""
@@ -188,10 +189,12 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
             if not paused and sum(o.received for o in self._outputs) == before:
                 return
 
-    def _signal(self, name: str) -> None:
+    def _signal(self, name: str, *, even_after_end: bool = False) -> None:
         process = self._process
         number = signal.Signals.__members__.get(f"SIG{name}")
-        if process is None or process.returncode is not None or number is None:
+        if process is None or number is None:
+            return
+        if process.returncode is not None and not even_after_end:
             return
         try:
             # its own session, so its group: what left it by setsid is an engine and stays

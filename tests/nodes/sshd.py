@@ -36,6 +36,7 @@ class Sshd:
     options: dict[str, str] = field(default_factory=dict)
     port: int = 0
     process: asyncio.subprocess.Process | None = None
+    _strays: set[int] = field(default_factory=set)
 
     @property
     def home(self) -> Path:
@@ -114,28 +115,36 @@ class Sshd:
                     await writer.wait_closed()
                     return
 
+    def kill_sessions(self) -> None:
+        """Cut every connection, as a reboot would; commands that do not notice live on."""
+        self._strays |= set(self._descendants())
+        for pid in self.sessions():
+            with contextlib.suppress(ProcessLookupError):  # on its way out already
+                os.kill(pid, signal.SIGKILL)
+
     async def stop(self) -> None:
-        """End the listener and every session."""
-        sessions = self.sessions()
+        """End the listener, every session, and what their commands left behind."""
+        self._strays |= set(self._descendants())
         process, self.process = self.process, None
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
-        for pid in sessions:
+        for pid in self._strays:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self._strays.clear()
 
     def sessions(self) -> list[int]:
         """Pids of the processes that serve connections, children first."""
-        if self.process is None:
-            return []
+        return [pid for pid in reversed(self._descendants()) if _name(pid).startswith("sshd")]
+
+    def _descendants(self) -> list[int]:
         found: list[int] = []
-        todo = [self.process.pid]
+        todo = [self.process.pid] if self.process is not None else []
         while todo:
-            for child in _children(todo.pop()):
-                if _name(child).startswith("sshd"):
-                    found.insert(0, child)
-                    todo.append(child)
+            children = _children(todo.pop())
+            found += children
+            todo += children
         return found
 
     def log(self) -> str:

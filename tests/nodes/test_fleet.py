@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -250,8 +248,7 @@ async def test_a_killed_session_is_noticed_and_made_anew(tmp_path: Path, server:
         fleet.on_change(
             lambda _: seen.append((node.status.state, node.sample is None and not node.instances))
         )
-        for pid in server.sessions():
-            os.kill(pid, signal.SIGKILL)
+        server.kill_sessions()
         await until(lambda: (NodeState.UNREACHABLE, True) in seen)
         assert node.facts is not None
         await in_state(node, NodeState.READY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -322,8 +323,7 @@ async def test_jumps_are_shared_and_strict(world: World, server: Sshd, tmp_path:
             assert (await two.exec.script("echo 2")).stdout == b"2\n"
             logins = [line for line in bastion.log().splitlines() if "Accepted publickey" in line]
             assert len(logins) == 1
-            for pid in bastion.sessions():
-                os.kill(pid, signal.SIGKILL)
+            bastion.kill_sessions()
             async with asyncio.timeout(10):
                 assert "gone" in str(await one.lost())
                 await two.lost()
@@ -437,8 +437,9 @@ async def test_a_frozen_server_is_noticed_within_ten_seconds(world: World, serve
             async with asyncio.timeout(60):
                 error = await link.lost()
         finally:
-            for pid in frozen:
-                os.kill(pid, signal.SIGKILL)
+            for pid in frozen:  # one may have been on its way out before
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         assert "no longer answers" in str(error)
         # 9 s by design; the rest is for a machine that is busy
         assert time.monotonic() - start < 20

@@ -152,7 +152,7 @@ async def test_a_lost_client_ends_its_commands_and_not_the_engines(
 ) -> None:
     command = (
         f"setsid sh -c 'echo $$ > {tmp_path}/engine; exec sleep 600' </dev/null >/dev/null 2>&1 & "
-        f"(trap '' TERM; echo $$ > {tmp_path}/stubborn; while :; do sleep 1; done) & "
+        f"sh -c 'trap \"\" TERM; echo $$ > {tmp_path}/stubborn; while :; do sleep 1; done' & "
         f"echo $$ > {tmp_path}/leader; wait"
     )
     async with client(server) as connection:
@@ -160,6 +160,7 @@ async def test_a_lost_client_ends_its_commands_and_not_the_engines(
         await until(lambda: all(number_in(tmp_path / n) for n in ("engine", "stubborn", "leader")))
         connection.abort()
         await until(lambda: not alive(number_in(tmp_path / "leader")))
+        await until(lambda: not alive(number_in(tmp_path / "stubborn")))
     engine = number_in(tmp_path / "engine")
     assert alive(engine)
     os.kill(engine, 9)

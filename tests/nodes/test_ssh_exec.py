@@ -130,7 +130,7 @@ async def test_a_deadline_ends_the_remote_command(both: SshExec, tmp_path: Path)
     pid_file = tmp_path / "pid"
     with pytest.raises(NodeLost, match="'slow' within"):
         await both.script(
-            f'[ "$1" = slow ] || exit 1; echo $$ > {pid_file}; sleep 600', "slow", timeout_s=2.0
+            f'[ "$1" = slow ] || exit 1; echo $$ > {pid_file}; sleep 60', "slow", timeout_s=2.0
         )
     pid = int(pid_file.read_text())
     await until(lambda: not Path(f"/proc/{pid}").exists() or _state(pid) == "Z")
@@ -141,7 +141,7 @@ async def test_giving_up_frees_the_slot(both: SshExec, tmp_path: Path) -> None:
     # more than a server has sessions: given-up ones that stayed would use all of them up
     for number in range(12):
         mark = tmp_path / f"mark{number}"
-        task = asyncio.create_task(both.script(f"echo > {mark}; sleep 600", timeout_s=600))
+        task = asyncio.create_task(both.script(f"echo > {mark}; sleep 60", timeout_s=600))
         await until(mark.exists)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -150,7 +150,7 @@ async def test_giving_up_frees_the_slot(both: SshExec, tmp_path: Path) -> None:
 
 async def test_giving_up_at_any_moment_leaves_the_connection_usable(both: SshExec) -> None:
     for step in range(20):
-        task = asyncio.create_task(both.script("sleep 600", timeout_s=600))
+        task = asyncio.create_task(both.script("sleep 60", timeout_s=600))
         await asyncio.sleep(step * 0.002)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -232,7 +232,7 @@ async def test_sessions_that_stay_taken_are_an_error_of_that_call_only(tmp_path:
     async with (
         running(make_sshd(tmp_path, MaxSessions="1")) as server,
         to_sshd(server) as exec_,
-        aclosing(exec_.stream("echo up; sleep 600")) as lines,  # type: ignore[type-var]
+        aclosing(exec_.stream("echo up; sleep 60")) as lines,  # type: ignore[type-var]
     ):
         assert await anext(lines) == b"up"
         with pytest.raises(NodeLost, match="MaxSessions"):
@@ -242,12 +242,11 @@ async def test_sessions_that_stay_taken_are_an_error_of_that_call_only(tmp_path:
 async def test_a_killed_session_is_an_error_and_no_result(tmp_path: Path) -> None:
     async with running(make_sshd(tmp_path)) as server, to_sshd(server) as exec_:
         mark = tmp_path / "mark"
-        task = asyncio.create_task(exec_.script(f"echo part; echo > {mark}; sleep 600"))
-        stream = exec_.stream("echo up; sleep 600")
+        task = asyncio.create_task(exec_.script(f"echo part; echo > {mark}; sleep 60"))
+        stream = exec_.stream("echo up; sleep 60")
         assert await anext(stream) == b"up"
         await until(mark.exists)
-        for pid in server.sessions():
-            os.kill(pid, 9)
+        server.kill_sessions()
         with pytest.raises(NodeLost, match="there"):
             await task
         with pytest.raises(NodeLost, match="there"):
