@@ -127,15 +127,25 @@ def fill(params: Any, settings: list[Setting], package: Any) -> None:
             try:
                 value = _value(setting, getattr(owner, name), field, package)
                 setattr(owner, name, value)
-            except (AttributeError, TypeError, OverflowError) as error:
+            except (AttributeError, TypeError, ValueError, OverflowError) as error:
                 if not setting.optional:
                     raise Trouble(
                         f"this xllamacpp ({_version(package)}) cannot take the value of "
                         f"{setting.name} ({error})"
                     ) from error
+            else:
+                _mark_chosen(params, name, package)
     # llama-server's own rule: an embedding has to be computed in one piece
     if params.embedding and params.n_batch > params.n_ubatch:
         params.n_batch = params.n_ubatch
+
+
+def _mark_chosen(params: Any, name: str, package: Any) -> None:
+    """Let a sampling option outrank what the model's file recommends."""
+    bits = getattr(package, "common_params_sampling_config", None)
+    bit = getattr(bits, f"COMMON_PARAMS_SAMPLING_CONFIG_{name.upper()}", None)
+    if bit is not None:
+        params.sampling.user_sampling_config |= int(bit)
 
 
 def _find_field(params: Any, spellings: list[str]) -> tuple[Any, str] | None:
@@ -245,6 +255,7 @@ def prepare(argv: list[str]) -> tuple[list[Setting], int]:
 
 def main(argv: list[str]) -> int:
     """Run the server in a second process until it ends or a signal asks for the end."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP, signal.SIGCHLD})
     try:
         settings, total = prepare(argv)
     except Trouble as trouble:
@@ -252,7 +263,6 @@ def main(argv: list[str]) -> int:
         return trouble.status
     # a crash of the server is told by its signal; gigabytes of core help nobody
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP, signal.SIGCHLD})
     loaded, tell = os.pipe()
     parent = os.getpid()
     child = os.fork()
