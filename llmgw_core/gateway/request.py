@@ -84,12 +84,13 @@ class RequestReader:
         self._parts: list[bytes] = []
         self._size = 0
         self._quiet_bytes = 0
+        self._moved = False
 
     def feed(self, data: bytes) -> None:
         """Parse one read."""
         if self.dead:
             return
-        self._quiet_bytes += len(data)
+        self._moved = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -99,8 +100,9 @@ class RequestReader:
             self._fail(bad_request("The request cannot be read."))
         except httptools.HttpParserError as error:
             self._fail(bad_request(f"This is not a valid HTTP/1.1 request: {error}."))
+        # heads and trailers without end; whole heads are measured exactly, bodies by their size
+        self._quiet_bytes = 0 if self._moved else self._quiet_bytes + len(data)
         if self.in_message and not self.dead:
-            # heads and trailers without end; bodies have a limit of their own
             limit = self._settings.max_header + (0 if self._in_head else SLACK)
             if self._quiet_bytes > limit:
                 self._fail(self._head_too_large())
@@ -135,7 +137,6 @@ class RequestReader:
         head += [b"connection: " + n for n in (b"close", b"keep-alive") if n in names]
         self._parser = httptools.HttpRequestParser(self)
         self._replay = True
-        self._quiet_bytes = 0
         self.feed(b"\r\n".join(head) + b"\r\n\r\n" + rest)
 
     def on_message_begin(self) -> None:
@@ -145,7 +146,6 @@ class RequestReader:
         self._in_head = self.in_message = True
         self._url = b""
         self._headers = []
-        self._quiet_bytes = 0
         self.deadline = self._loop.time() + self._settings.header_timeout_s
 
     def on_url(self, url: bytes) -> None:
@@ -160,7 +160,7 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         """The head is whole: refuse now what need not be read."""
-        self._quiet_bytes = 0
+        self._moved = True
         if self._replay:
             self._replay = self._upgrade = False
             return
@@ -200,7 +200,7 @@ class RequestReader:
         """A piece of the body."""
         if self.dead:
             return
-        self._quiet_bytes = 0
+        self._moved = True
         self._size += len(data)
         room = self._reader.holds(len(data))
         self._parts.append(data)
@@ -222,6 +222,7 @@ class RequestReader:
         if self.dead or self._upgrade:
             return
         self.in_message = False
+        self._moved = True
         self.deadline = None
         parts, self._parts = self._parts, []
         request = Request(
