@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from llmgw_core.errors import InvalidInput, RemoteFailed
 from llmgw_core.nodes.exec import Exec, ExecResult
@@ -118,7 +118,7 @@ class Instances:
                 break
         return LogChunk(data=data, next_offset=next_offset, size=size)
 
-    async def follow_log(self, name: str, offset: int) -> AsyncIterator[bytes]:
+    async def follow_log(self, name: str, offset: int) -> AsyncGenerator[bytes, None]:
         """What is appended from an offset on, through rotations and new runs, until closed."""
         place = f"{self._area}/{_named(name)}"
         lines = self._exec.stream(load(*_FILES), "follow", self._state, place, str(max(0, offset)))

@@ -63,8 +63,10 @@ async def probe(exec_: Exec, hints: ProbeHints, *, clock: Callable[[], float] = 
         load("lib.sh", "cgroup.sh", "probe.sh"), *args, timeout_s=PROBE_TIMEOUT_S
     )
     timing = Timing(asked_at, clock())
+    said = result.stderr.decode(errors="replace").strip() or "nothing came back"
+    if result.exit_status != 0:
+        _log.warning("the probe ended with %d: %s", result.exit_status, said[-300:])
     if not result.stdout.strip():
-        said = result.stderr.decode(errors="replace").strip() or "nothing came back"
         msg = f"the probe did not run on the node: {said}"
         raise RemoteFailed(msg, exit_status=result.exit_status, output=said)
     return parse_probe(result.stdout, timing)

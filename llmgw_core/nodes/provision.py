@@ -18,7 +18,7 @@ from llmgw_core.nodes.script import load, optional_word
 
 _PACKAGES: Mapping[str, str] = {"llamacpp": "xllamacpp"}
 _POLL_S = 0.5
-_GONE = (InstanceState.REBOOTED, InstanceState.LOST, InstanceState.NONE)
+_GONE = (InstanceState.REBOOTED, InstanceState.LOST)
 PROVISION_TIMEOUT_S = 1800.0
 """Bound on an installation; a wheel over a slow link takes minutes."""
 
@@ -48,10 +48,12 @@ async def provision(
         raise InvalidInput(msg, hint="and name its program under the node's engines")
     jobs = Instances(exec_, state_dir, area="jobs")
     name = f"install-{package}"
-    await _begin(jobs, name, optional_word(state_dir), package)
+    version: str | None = None
     try:
         async with asyncio.timeout(PROVISION_TIMEOUT_S):
-            version = await _watch(jobs, name, progress, sleep)
+            while version is None:
+                await _begin(jobs, name, optional_word(state_dir), package)
+                version = await _watch(jobs, name, progress, sleep)
     except TimeoutError as error:
         await jobs.stop(name, 5.0)
         bound = f"{PROVISION_TIMEOUT_S:.0f} s"
@@ -90,7 +92,8 @@ async def _watch(
     name: str,
     progress: Callable[[str], None],
     sleep: Callable[[float], Awaitable[None]],
-) -> str:
+) -> str | None:
+    """The version; None where somebody else saw it through and tidied up before us."""
     offset, rest = 0, b""
     while True:
         status = (await jobs.refresh()).get(name)
@@ -104,7 +107,9 @@ async def _watch(
                 return version
         if chunk.data:
             continue
-        if status is None or not _under_way(status):
+        if status is None or status.state is InstanceState.NONE:
+            return None
+        if not _under_way(status):
             raise EngineFailed(_ended(name, status))
         await sleep(_POLL_S)
 
@@ -119,7 +124,7 @@ def _hear(line: str, progress: Callable[[str], None]) -> str | None:
     return None
 
 
-def _ended(name: str, status: InstanceStatus | None) -> str:
-    if status is None or status.state in _GONE:
+def _ended(name: str, status: InstanceStatus) -> str:
+    if status.state in _GONE:
         return f"{name} went away on the node before it was done (a reboot?); start it again"
     return f"{name} ended with status {status.exit_status} and said nothing; start it again"

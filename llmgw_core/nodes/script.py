@@ -29,14 +29,14 @@ def word(text: str) -> str:
     if "\0" in text or "\n" in text:
         msg = f"{text!r} holds a line break or NUL, which no path on a node may"
         raise ValueError(msg)
-    if text != "-" and not text.startswith("b64:") and _SAFE.fullmatch(text):
+    if text[:1] not in "-=" and not text.startswith("b64:") and _SAFE.fullmatch(text):
         return text
     return "b64:" + base64.b64encode(text.encode(errors="surrogateescape")).decode()
 
 
 def optional_word(text: str | None) -> str:
-    """The same for something that may be left out, which is ``-``."""
-    return word(text) if text else "-"
+    """The same for something that may be left out, which is ``=``."""
+    return word(text) if text else "="
 
 
 def is_name(text: str) -> bool:

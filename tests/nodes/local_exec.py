@@ -55,6 +55,7 @@ class LocalExec:
         return await asyncio.create_subprocess_exec(
             str(self.tools / "sh"),
             "-s",
+            "--",
             *args,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

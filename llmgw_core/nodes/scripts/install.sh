@@ -15,13 +15,13 @@ find_python() { # -> $python
   python=
 }
 
-make_venv() {
+make_venv() { # -> lender, the Python whose pip works for the venv where that has none
   if "$python" -m venv "$new" >"$new.log" 2>&1; then
-    installer="$new/bin/python -m pip"
+    lender=
   elif rm -rf "$new" && "$python" -m pip --version >/dev/null 2>&1 \
     && "$python" -m venv --without-pip "$new" >>"$new.log" 2>&1; then
     # no ensurepip, as on Debian without python3-venv, but a pip that can install elsewhere
-    installer="$python -m pip --python $new/bin/python"
+    lender=$python
   else
     cat "$new.log"
     why=$(cat "$new.log")
@@ -32,6 +32,14 @@ make_venv() {
     give_up "$python cannot make a venv on the node; install its venv module there (Debian and Ubuntu: apt install python3-venv)"
   fi
   rm -f "$new.log"
+}
+
+run_pip() {
+  if [ -n "$lender" ]; then
+    "$lender" -m pip --python "$new/bin/python" "$@"
+  else
+    "$new/bin/python" -m pip "$@"
+  fi
 }
 
 version_in() { # VENV -> prints the version, where the package can be imported
@@ -70,8 +78,7 @@ main() {
   echo "making a venv with $("$python" -V 2>&1) in $final"
   make_venv
   echo "installing $package"
-  # shellcheck disable=SC2086
-  $installer install --disable-pip-version-check --no-input --progress-bar off "$package" >"$new/.pip" 2>&1 &
+  run_pip install --disable-pip-version-check --no-input --progress-bar off "$package" >"$new/.pip" 2>&1 &
   pip=$!
   tail -n +1 -f "$new/.pip" &
   shown=$!

@@ -39,8 +39,8 @@ expand() { # PATH -> $path, absolute
   esac
 }
 
-find_base() { # "-" or llmgw's directory as configured -> $base, absolute and without links
-  if [ "$1" = - ]; then
+find_base() { # "=" or llmgw's directory as configured -> $base, absolute and without links
+  if [ "$1" = = ]; then
     base=${LLMGW_DIR:-.local/state/llmgw}
   else
     base=$(decode "$1")

@@ -141,9 +141,9 @@ find_program() { # NAME -> $found: on PATH, or where the login shell would find 
   [ -x "$found" ]
 }
 
-llama() { # PATH or -
+ask_llama() { # PATH or =
   found=$1
-  [ "$found" != - ] || find_program llama-server || return 127
+  [ "$found" != = ] || find_program llama-server || return 127
   [ -x "$found" ] || return 127
   echo "$found"
   limited 10 "$found" --version 2>&1
@@ -155,9 +155,9 @@ packages() { # PYTHON: the engines it could import, without importing any
 print(*(f"{n} {d.version}" for n in ("xllamacpp", "vllm") for d in m.distributions(name=n)), sep="\n")')
 }
 
-vllm() { # PATH or -
+ask_vllm() { # PATH or =
   found=$1
-  [ "$found" != - ] || find_program vllm || return 127
+  [ "$found" != = ] || find_program vllm || return 127
   [ -x "$found" ] || return 127
   echo "$found"
   python=
@@ -184,13 +184,13 @@ engines() { # LLAMACPP VLLM PYTHON…
   shift 2
   # an engine's path may be a Python that can import it
   case ${llamacpp##*/} in
-    python*) set -- "$llamacpp" "$@" && llamacpp=- ;;
+    python*) set -- "$llamacpp" "$@" && llamacpp== ;;
   esac
   case ${vllm_path##*/} in
-    python*) set -- "$vllm_path" "$@" && vllm_path=- ;;
+    python*) set -- "$vllm_path" "$@" && vllm_path== ;;
   esac
-  job llama llama "$llamacpp"
-  job vllm vllm "$vllm_path"
+  job llama ask_llama "$llamacpp"
+  job vllm ask_vllm "$vllm_path"
   [ -z "${base:-}" ] || [ ! -e "$base/engines/xllamacpp/.ready" ] || set -- "$base/engines/xllamacpp/bin/python" "$@"
   n=0
   for python in "$@"; do
@@ -219,7 +219,7 @@ main() {
     job disk disk "${base:-$path}"
     for arg in "$@"; do
       shift
-      if [ "$arg" = - ]; then set -- "$@" -; else expand "$(decode "$arg")" && set -- "$@" "$path"; fi
+      if [ "$arg" = = ]; then set -- "$@" =; else expand "$(decode "$arg")" && set -- "$@" "$path"; fi
     done
     engines "$@"
   fi
