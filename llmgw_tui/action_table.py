@@ -101,7 +101,7 @@ _ANYWHERE = (
 _LISTS = (
     Action(
         id="open", title="open", keys=("enter",), scopes=_TABLES, shown=True,
-        help="The card of the row, live: everything known about it.", binds=False,
+        help="The card of the row, live: everything known about it.",
     ),
     Action(
         id="describe", title="describe", keys=("d",), scopes=_TABLES,

@@ -115,7 +115,9 @@ class Action:
         target = f" {self.target.upper()}" if self.target is not None else ""
         return f"{self.spellings[0]}{target}" + (" …" if self.options else "")
 
-    def arguments(self, target: str, given: Mapping[str, object] | None = None) -> dict[str, object]:
+    def arguments(
+        self, target: str, given: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
         """The engine command's arguments for one target."""
         named = {self.target_key: target} if self.target is not None else {}
         return {**named, **self.fixed, **(given or {})}
@@ -194,7 +196,13 @@ def markdown(actions: Iterable[Action]) -> str:
         rows = in_scope(table, scope)
         if not rows:
             continue
-        lines += ["", f"## {scope}", "", "| key | command | does | name |", "| --- | --- | --- | --- |"]
+        lines += [
+            "",
+            f"## {scope}",
+            "",
+            "| key | command | does | name |",
+            "| --- | --- | --- | --- |",
+        ]
         lines += [_markdown_row(action) for action in rows]
     return "\n".join(lines) + "\n"
 

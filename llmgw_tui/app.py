@@ -16,19 +16,20 @@ from textual.binding import BindingType
 from llmgw_core.api.views import Command, EventView, Snapshot
 from llmgw_core.errors import LlmgwError
 from llmgw_tui.action_table import ACTIONS, BY_ID
-from llmgw_tui.actions import Action, Kind, Scope, allowed, effective_keys, keymap_faults
+from llmgw_tui.actions import Action, Scope, allowed, effective_keys, keymap_faults
 from llmgw_tui.bindings import bindings_for
 from llmgw_tui.clipboard import MOST_BYTES, send
 from llmgw_tui.command_line import complete
 from llmgw_tui.launch import LaunchOptions
 from llmgw_tui.looks import Looks
 from llmgw_tui.orders import Orders
+from llmgw_tui.paint import clean_lines
 from llmgw_tui.rows.header import Piece, Standing, header
 from llmgw_tui.screens.frame import FramedScreen
 from llmgw_tui.screens.main import MainScreen
 from llmgw_tui.state import EngineLink, Phase
 from llmgw_tui.targets import Selection
-from llmgw_tui.text import clean
+from llmgw_tui.themes import status_variable_defaults
 from llmgw_tui.verbs import Verbs
 
 log = logging.getLogger(__name__)
@@ -49,9 +50,7 @@ class ConsoleApp(App[int]):
     ENABLE_COMMAND_PALETTE = False  # the palette is opened by an action of the table
     NOTIFICATION_TIMEOUT = TOAST_S
 
-    def __init__(
-        self, options: LaunchOptions, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, options: LaunchOptions, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
         self.options = options
         self.ascii = options.ascii
@@ -70,6 +69,10 @@ class ConsoleApp(App[int]):
         self.keys_of = effective_keys(ACTIONS, options.keys)
 
     # life
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own variables, for themes that do not set them."""
+        return status_variable_defaults()
 
     def get_default_screen(self) -> MainScreen:
         """The one that is always there."""
@@ -234,7 +237,7 @@ class ConsoleApp(App[int]):
     ) -> None:
         """A toast, as plain text."""
         timeout = TOAST_S if severity == "information" else ERROR_TOAST_S
-        self.notify(clean(text), severity=severity, timeout=timeout, markup=False)
+        self.notify(clean_lines(text), severity=severity, timeout=timeout, markup=False)
 
     def open_palette(self) -> None:
         """Find anything that can be done."""

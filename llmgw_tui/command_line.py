@@ -196,7 +196,7 @@ def _quoted(word: str) -> str:
 def spell(command: Command) -> str:
     """A command as ``llmgw run`` is told it, to be read or repeated."""
     action = next(
-        (a for a in ACTIONS if a.command == command.name and not a.fixed and a.id != "uncordon"
+        (a for a in ACTIONS if (a.command == command.name and not a.fixed and a.id != "uncordon")
          or a.command == command.name == "node.uncordon"),
         None,
     )  # fmt: skip

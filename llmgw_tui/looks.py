@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llmgw_tui.themes import DEFAULT, load_themes
+
 if TYPE_CHECKING:
     from llmgw_tui.app import ConsoleApp
 
@@ -17,10 +19,45 @@ class Looks:
         self._app = app
         self._wanted = wanted
         self._folders = tuple(folders)
+        self._ours: list[str] = []
 
     def start(self) -> list[str]:
-        return []
+        """Load all themes and take the one wanted; sentences about those that are bad."""
+        loaded, faults = load_themes(self._folders)
+        for one in loaded:
+            self._app.register_theme(one.theme)
+        self._ours = [one.theme.name for one in loaded]
+        wanted = self._wanted or DEFAULT
+        if wanted in self._app.available_themes:
+            self._app.theme = wanted
+        elif self._wanted is not None:
+            faults.append(f'There is no theme "{wanted}"; :theme lists them')
+        return faults
+
+    @property
+    def names(self) -> list[str]:
+        """All themes, ours first."""
+        others = sorted(set(self._app.available_themes) - set(self._ours))
+        return [*self._ours, *others]
+
+    def take(self, name: str) -> bool:
+        """Put a theme in force; says so where there is none of the name."""
+        if name not in self._app.available_themes:
+            self._app.say(f'There is no theme "{name}"; :theme lists them', severity="warning")
+            return False
+        self._app.theme = name
+        return True
 
     def pick(self, name: str | None) -> None:
-        if name in self._app.available_themes:
-            self._app.theme = name
+        """Take the named theme, or let a person pick, with each shown at once."""
+        if name is not None:
+            self.take(name)
+            return
+        from llmgw_tui.screens.themes import ThemeDialog
+
+        before = self._app.theme
+
+        def picked(chosen: str | None) -> None:
+            self._app.theme = chosen if chosen is not None else before
+
+        self._app.push_screen(ThemeDialog(self.names, before), picked)

@@ -67,9 +67,7 @@ class Orders:
         """How many batches of commands are not answered yet."""
         return len(self._tasks)
 
-    def give(
-        self, commands: Sequence[Command], then: Callable[[list[Outcome]], None]
-    ) -> None:
+    def give(self, commands: Sequence[Command], then: Callable[[list[Outcome]], None]) -> None:
         """Send commands in the background; ``then`` gets all outcomes, in their order."""
         if len(self._tasks) >= AT_ONCE:
             busy = Refused("Too many commands wait for an answer", hint="try again in a moment")

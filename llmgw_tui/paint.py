@@ -31,3 +31,8 @@ STYLES = {
 def content(parts: Sequence[Part]) -> Content:
     """Styled text in which nothing from outside is read as markup or control code."""
     return Content.assemble(*((clean(part.text), STYLES.get(part.style, "")) for part in parts))
+
+
+def clean_lines(text: str) -> str:
+    """Text of several lines, each of them plain."""
+    return "\n".join(clean(line) for line in text.split("\n"))

@@ -23,7 +23,6 @@ BACK_OFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Waits between attempts to reach an engine again; the last one repeats."""
 
 
-
 class Phase(StrEnum):
     """How the console stands with the engine."""
 

@@ -19,6 +19,7 @@ from llmgw_tui.text import clean
 if TYPE_CHECKING:
     from llmgw_tui.app import ConsoleApp
 
+
 class Verbs:
     """What each action does. Actions without a method here are engine commands."""
 
@@ -66,9 +67,7 @@ class Verbs:
         else:
             self.order(action, targets, given or {})
 
-    def order(
-        self, action: Action, targets: Sequence[str], given: Mapping[str, object]
-    ) -> None:
+    def order(self, action: Action, targets: Sequence[str], given: Mapping[str, object]) -> None:
         """Send the engine command, after the dialog where the action has one."""
         frozen = tuple(targets)
         if not action.confirm:
@@ -124,7 +123,9 @@ class Verbs:
 
             target = f" {clean(outcome.target)}" if outcome.target else ""
             lines = [outcome.text, "", *report(outcome.data)]
-            app.push_screen(TextDialog(f"{action.title[:1].upper()}{action.title[1:]}{target}", lines))
+            app.push_screen(
+                TextDialog(f"{action.title[:1].upper()}{action.title[1:]}{target}", lines)
+            )
             return
         app.say(outcome.text, severity="information" if outcome.ok else "error")
 

@@ -9,7 +9,6 @@ from llmgw_core.api.views import EventView, ModelView, NodeView, ProfileView, Re
 from llmgw_core.catalog.durations import format_duration
 from llmgw_tui.rows import words
 from llmgw_tui.rows.parts import Part, stated
-from llmgw_tui.rows.words import Mark
 
 EVENTS_SHOWN = 12
 
@@ -51,7 +50,9 @@ def _since(since: float, now: float) -> str:
 
 
 def _retry(retry_at: float | None, now: float) -> str:
-    return "" if retry_at is None or retry_at <= now else f"  next try in {words.span(retry_at - now)}"
+    return (
+        "" if retry_at is None or retry_at <= now else f"  next try in {words.span(retry_at - now)}"
+    )
 
 
 def _of(part: str, whole: str, unit: str) -> str:
@@ -197,7 +198,9 @@ def _argv(argv: tuple[str, ...]) -> tuple[Line, ...]:
             lines.append([word])
         else:
             lines[-1].append(word)
-    return tuple(_line("", ("" if i == 0 else "  ") + " ".join(line)) for i, line in enumerate(lines))
+    return tuple(
+        _line("", ("" if i == 0 else "  ") + " ".join(line)) for i, line in enumerate(lines)
+    )
 
 
 def model_card(
@@ -205,7 +208,9 @@ def model_card(
 ) -> list[Section]:
     """Everything known about a model."""
     mark = words.mark_of(words.MODEL_MARKS, model.state)
-    origin = "declared in the configuration: changed there" if model.declared else "added at run time"
+    origin = (
+        "declared in the configuration: changed there" if model.declared else "added at run time"
+    )
     status = [
         _line("state", stated(mark, model.state or words.UNKNOWN, ascii_only)),
         *([_line("why", Part(model.reason, mark.style))] if model.reason else []),

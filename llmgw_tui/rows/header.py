@@ -49,7 +49,9 @@ def header(standing: Standing, snapshot: Snapshot | None, now: float) -> list[Pi
         pieces += _gateway(snapshot, standing.ascii)
         lag = snapshot.controller.loop_lag_s
         slow = lag is not None and lag > SLOW_LOOP_S
-        pieces.append(Piece((Part(f"lag {words.millis(lag)}", "draining" if slow else "muted"),), 6))
+        pieces.append(
+            Piece((Part(f"lag {words.millis(lag)}", "draining" if slow else "muted"),), 6)
+        )
         if snapshot.controller.config_errors:
             pieces.append(Piece((Part("configuration has errors", "failed"),), 2))
     if standing.paused:

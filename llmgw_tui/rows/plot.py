@@ -41,7 +41,9 @@ def columns(
     return lines
 
 
-def plot_rows(plot: Plot, width: int, *, ascii_only: bool, height: int = HEIGHT) -> list[list[Part]]:
+def plot_rows(
+    plot: Plot, width: int, *, ascii_only: bool, height: int = HEIGHT
+) -> list[list[Part]]:
     """The curve with its label, its scale and the value of now."""
     room = max(8, width - LABEL_WIDTH - SCALE_WIDTH)
     lines = columns(newest(plot.values, room), plot.high, height, ascii_only=ascii_only)

@@ -32,7 +32,11 @@ class Choice(Widget, can_focus=True):
         """Enter was pressed on it."""
 
     def __init__(
-        self, options: Sequence[tuple[str, str]], value: str, *, id: str  # noqa: A002
+        self,
+        options: Sequence[tuple[str, str]],
+        value: str,
+        *,
+        id: str,
     ) -> None:
         super().__init__(id=id)
         self._options = tuple(options)

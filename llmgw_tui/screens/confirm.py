@@ -10,6 +10,7 @@ from textual.widgets import Button, Input, Static
 
 from llmgw_tui.actions import Action
 from llmgw_tui.orders import Outcome
+from llmgw_tui.paint import clean_lines
 from llmgw_tui.screens.dialog import Dialog, plain
 from llmgw_tui.text import clean
 
@@ -33,7 +34,9 @@ class ConfirmDialog(Dialog[bool]):
         self._action = action
         self.targets = tuple(targets)
         noun = action.target or "thing"
-        what = clean(self.targets[0]) if len(self.targets) == 1 else counted(len(self.targets), noun)
+        what = (
+            clean(self.targets[0]) if len(self.targets) == 1 else counted(len(self.targets), noun)
+        )
         self._verb = action.spellings[-1]
         self.heading = f"{self._verb.capitalize()} {what}?"
 
@@ -110,6 +113,6 @@ class TextDialog(Dialog[None]):
 
     def body(self) -> Iterable[Widget]:
         """The lines, as they are."""
-        text: Static = plain("\n".join(clean(line) for line in self._lines))
+        text: Static = plain(clean_lines("\n".join(self._lines)))
         text.add_class(self._line_classes)
         yield text

@@ -15,7 +15,7 @@ from textual.widgets import Button, Static
 Answer = TypeVar("Answer")
 
 
-def plain(text: str, *, classes: str = "", id: str | None = None) -> Static:  # noqa: A002
+def plain(text: str, *, classes: str = "", id: str | None = None) -> Static:
     """Text from anywhere, shown as it is."""
     return Static(text, markup=False, classes=classes, id=id)
 

@@ -89,5 +89,3 @@ class FramedScreen(Screen[None]):
 
     def focus_content(self) -> None:
         """Give the focus back to what the screen is for."""
-
-

@@ -58,9 +58,7 @@ class HelpScreen(ModalScreen[None]):
 
     def _fill(self) -> None:
         width = self.query_one("#help", VerticalScroll).scrollable_content_region.width
-        lines = help_lines(
-            self._scope, self.app.keys_of, width, read_only=self.app.read_only
-        )
+        lines = help_lines(self._scope, self.app.keys_of, width, read_only=self.app.read_only)
         text = Content("\n").join(content(line) for line in lines)
         self.query_one("#help-text", Static).update(text)
 
@@ -82,7 +80,9 @@ def help_lines(
         if not actions:
             continue
         lines += [[Part("")]] if lines else []
-        lines.append([Part(str(place), "accent"), Part("  (here)" if place is scope else "", "muted")])
+        lines.append(
+            [Part(str(place), "accent"), Part("  (here)" if place is scope else "", "muted")]
+        )
         for action in actions:
             lines += _rows(action, keys[action.id], width)
     if read_only:

@@ -39,7 +39,7 @@ class LogsView(View):
         """Nothing is followed yet."""
         self._replica: str | None = None
         self._previous = False
-        self._task: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
         self._lines = 0
         self._ended = ""
 
@@ -58,14 +58,14 @@ class LogsView(View):
         """Follow again, where the view was left; a replica that is selected elsewhere at first."""
         if self._replica is None:
             self._replica = self.app.main.replica_in_sight()
-        if self._replica is not None and self._task is None:
+        if self._replica is not None and self._reader is None:
             self._restart()
 
     def left(self) -> None:
         """Nobody looks: no log travels."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
 
     def on_unmount(self) -> None:
         """The task ends with the view."""
@@ -75,7 +75,7 @@ class LogsView(View):
         self.left()
         self.pane.clear()
         self._lines, self._ended = 0, ""
-        self._task = asyncio.create_task(self._read(), name="console log")
+        self._reader = asyncio.create_task(self._read(), name="console log")
 
     async def _read(self) -> None:
         client, replica = self.app.link.client, self._replica
@@ -98,7 +98,7 @@ class LogsView(View):
 
     def apply(self) -> None:
         """Title, and what stands there while there is no line; a lost engine is followed again."""
-        if self._ended and self._task is not None and self._task.done() and (
+        if self._ended and self._reader is not None and self._reader.done() and (
             self.app.link.phase is Phase.LIVE and not self._previous and self._lost
         ):  # fmt: skip
             self._restart()
@@ -112,7 +112,7 @@ class LogsView(View):
         kind = "Previous log" if self._previous else "Log"
         name = f"{kind}  {clean(self._replica)}" if self._replica else "Log"
         frame.border_title = Content(name)
-        frame.border_subtitle = Content(clean(self._ended)) if self._ended else Content(" ")
+        frame.border_subtitle = Content(clean(self._ended)) if self._ended else None
         frame.set_class(self.app.link.phase is Phase.LOST, "-stale")
         label = frame.query_one(".empty", Static)
         label.display = self._lines == 0

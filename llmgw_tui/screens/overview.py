@@ -25,6 +25,8 @@ FRAME = 3
 NODE_ROWS_LEAST = 3
 NODE_SHARE = 0.4
 """Of the height, at most, for nodes."""
+EMPTY_ROWS, EMPTY_SHARE = 12, 0.7
+"""Without a node there is more to say: how to add one."""
 
 
 class Painted(Static):
@@ -104,9 +106,10 @@ class OverviewView(View):
         """As many lines as there are nodes, within bounds, so that replicas get the rest."""
         snapshot = self.app.shown
         rows = max(NODE_ROWS_LEAST, len(snapshot.nodes) if snapshot is not None else 0)
-        most = max(1, int(self.size.height * NODE_SHARE) - FRAME)
+        share = NODE_SHARE
         if snapshot is not None and not snapshot.nodes:
-            rows = most
+            rows, share = EMPTY_ROWS, EMPTY_SHARE
+        most = max(1, int(self.query_one("#left").size.height * share) - FRAME)
         self._node_pane.styles.height = min(rows, most) + FRAME
 
     def _draw_side(self) -> None:
@@ -183,4 +186,3 @@ class OverviewView(View):
     def focus_inside(self) -> None:
         """The list that had it last."""
         self._active.table.focus()
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -16,12 +16,16 @@ from textual.widgets import Static
 from llmgw_core.api.views import Snapshot
 from llmgw_tui.actions import Kind, Scope
 from llmgw_tui.bindings import bindings_for
+from llmgw_tui.paint import clean_lines
 from llmgw_tui.rows import empty
 from llmgw_tui.rows.parts import Col, Look
 from llmgw_tui.screens.dialog import plain
 from llmgw_tui.targets import Selection
 from llmgw_tui.text import clean
 from llmgw_tui.widgets.object_table import ObjectTable
+
+if TYPE_CHECKING:
+    from llmgw_tui.app import ConsoleApp
 
 Row = TypeVar("Row")
 
@@ -46,7 +50,9 @@ class ListPane(Container, Generic[Row]):
     class Pointed(Message):
         """The cursor is on another object."""
 
-    def __init__(self, spec: PaneKind[Row], *, id: str) -> None:  # noqa: A002
+    app: ConsoleApp
+
+    def __init__(self, spec: PaneKind[Row], *, id: str) -> None:
         super().__init__(id=id, classes="pane")
         self.spec = spec
         self.filter_text = ""
@@ -72,7 +78,7 @@ class ListPane(Container, Generic[Row]):
         """A sentence in place of rows."""
         self._given = None
         label = self.query_one(".empty", Static)
-        label.update(clean(text), layout=False)
+        label.update(clean_lines(text), layout=False)
         label.display = True
         self.table.add_class("-empty")
         self._title("")
@@ -81,16 +87,17 @@ class ListPane(Container, Generic[Row]):
         self, rows: Sequence[Row], snapshot: Snapshot, now: float, *, ascii_only: bool
     ) -> None:
         """These rows, as far as filter and faults let them through."""
-        shown = [row for row in rows if not self.faults_only or self.spec.fault(row)]
-        self.table.set_rows(shown, Look(now, ascii_only))
+        given = [row for row in rows if not self.faults_only or self.spec.fault(row)]
+        self.table.set_rows(given, Look(now, ascii_only))
+        shown = len(self.table.rows)
+        self.table.set_class(not shown, "-empty")
         label = self.query_one(".empty", Static)
         label.display = not shown
-        self.table.set_class(not shown, "-empty")
-        if not shown:
-            text = self.spec.empty(snapshot) if not rows else (
-                empty.NO_FAULTS if self.faults_only and not self.filter_text else empty.NO_MATCH)
-            label.update(clean(text), layout=False)
-        self._title(str(len(rows)) if len(shown) == len(rows) else f"{len(shown)} of {len(rows)}")
+        if not rows:
+            label.update(clean_lines(self.spec.empty(snapshot)), layout=False)
+        elif not shown:
+            label.update(empty.NO_MATCH if self.filter_text else empty.NO_FAULTS, layout=False)
+        self._title(str(len(rows)) if shown == len(rows) else f"{shown} of {len(rows)}")
 
     def _title(self, count: str) -> None:
         notes = [count] if count else []
@@ -112,6 +119,7 @@ class ListPane(Container, Generic[Row]):
     def filter_by(self, text: str) -> None:
         """Show only what matches."""
         self.filter_text = text.strip()
+        self.table.set_filter(self.filter_text)
 
     def step_back(self) -> bool:
         """Clear the filter, else marks, else the faults-only form."""
@@ -144,6 +152,11 @@ class ListPane(Container, Generic[Row]):
     def on_object_table_pointed(self) -> None:
         """The cursor moved."""
         self.post_message(self.Pointed())
+
+    def on_object_table_activated(self) -> None:
+        """Clicked where the cursor was already."""
+        if self.spec.kind is not None:
+            self.app.act("open")
 
 
 class NodeTable(ObjectTable):

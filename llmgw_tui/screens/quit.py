@@ -75,9 +75,7 @@ class QuitDialog(Dialog[str]):
         if not self._stopping:
             self.dismiss(None)
 
-    def _ask(
-        self, command: Command, sentence: str, then: Callable[[list[Outcome]], None]
-    ) -> None:
+    def _ask(self, command: Command, sentence: str, then: Callable[[list[Outcome]], None]) -> None:
         for button in self.query(".choice"):
             button.disabled = True
         self._link.closing = True

@@ -170,5 +170,3 @@ def consequence(model: ModelView, command: Command) -> str:
     else:
         effect = "no replica starts or ends now"
     return f"{before} → {after}: {effect}." if before != after else f"{after}: {effect}."
-
-

@@ -213,7 +213,7 @@ class Moving:
     """A fleet that lives: loads come and go, replicas start, one node goes away and comes back."""
 
     def __init__(self, seed: int = 7) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - a picture, not a secret
+        self._random = random.Random(seed)
         self._base = lab()
         self._step = 0
         self._load = {n.name: n.cpu or 0.1 for n in self._base.nodes}

@@ -1,0 +1,110 @@
+"""Running the console in a test, and reading what stands on its screen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from llmgw_core.api.views import Snapshot
+from llmgw_tui.launch import LaunchOptions, prepare_environment
+from tests.tui.fake_client import FakeClient, connecting_to
+from tests.tui.fleets import NOW, lab_events
+
+prepare_environment(
+    LaunchOptions(connect=connecting_to(), cluster="lab-4", fps=60), os.environ
+)  # before anything imports Textual
+
+from textual.pilot import Pilot  # noqa: E402
+
+from llmgw_tui.app import ConsoleApp  # noqa: E402
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+WAIT_S = 20.0
+
+
+def client_of(snapshot: Snapshot, *, where: str = "here") -> FakeClient:
+    """A client that shows a snapshot and the lab's events."""
+    client = FakeClient(snapshot, where=where)
+    client.emit(*lab_events())
+    return client
+
+
+class Console:
+    """A running console, as a person meets it."""
+
+    def __init__(self, app: ConsoleApp, pilot: Pilot[int]) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, and wait until the screen has settled."""
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Show the engine's newest, and let everything be painted."""
+        await self.pilot.pause()
+        if self.app.link.dirty and not self.app.paused and self.app.is_running:
+            self.app.link.dirty = False
+            self.app.apply()
+        await self.pilot.pause()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something to become true, bounded."""
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await self.settle()
+
+    async def type(self, text: str) -> None:
+        """Type a line, and enter."""
+        keys = {":": "colon", " ": "space", "-": "minus", ".": "full_stop", "/": "slash",
+                "!": "exclamation_mark"}  # fmt: skip
+        await self.press(*(keys.get(char, char) for char in text), "enter")
+
+    async def shows(self, text: str) -> None:
+        """Wait until a text stands on the screen."""
+        await self.until(lambda: text in self.screen)
+
+    @property
+    def screen(self) -> str:
+        """The screen as plain lines."""
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
+@asynccontextmanager
+async def console(
+    client: FakeClient | None = None,
+    *,
+    size: tuple[int, int] = (120, 36),
+    options: LaunchOptions | None = None,
+    **changes: object,
+) -> AsyncIterator[Console]:
+    """A console over a client; without one the engine never answers."""
+    clients = [] if client is None else [client]
+    base = options or LaunchOptions(connect=connecting_to(*clients), cluster="lab-4")
+    app = ConsoleApp(replace(base, **changes), clock=lambda: NOW)  # type: ignore[arg-type]
+    try:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            running = Console(app, pilot)
+            if client is not None:
+                await running.until(lambda: app.link.snapshot is not None)
+            await running.settle()
+            yield running
+    finally:
+        await app.end()
+
+
+def check_snapshot(name: str, screen: str) -> None:
+    """Compare with what was recorded; ``LLMGW_RECORD=1`` records it anew."""
+    path = SNAPSHOTS / f"{name}.txt"
+    text = "\n".join(line.rstrip() for line in screen.splitlines()) + "\n"
+    if os.environ.get("LLMGW_RECORD") == "1":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.exists(), f"no snapshot {path.name}: record it with LLMGW_RECORD=1"
+    assert path.read_text() == text
