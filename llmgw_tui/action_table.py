@@ -19,7 +19,7 @@ def _view(name: str, key: str, title: str, aliases: tuple[str, ...], sentence: s
 
 
 _GO = (
-    _view("overview", "1", "Overview", ("home", "o"), "Nodes, replicas, numbers and events at once."),
+    _view("overview", "1", "Overview", ("home", "o"), "Nodes, replicas, numbers, events at once."),
     _view("nodes", "2", "Nodes", ("no",), "The machines."),
     _view("replicas", "3", "Replicas", ("re", "ps"), "The running copies of models."),
     _view("models", "4", "Models", ("mo", "catalog"), "The catalog."),
@@ -116,8 +116,9 @@ _LISTS = (
         help="Send the whole row as JSON to the terminal's clipboard.",
     ),
     Action(
-        id="save", title="save list", keys=("ctrl+s",), scopes=(*_TABLES, Scope.EVENTS),
-        words=("save",), help="Write what the list shows to a JSON file in the working directory.",
+        id="save", title="save list", keys=("ctrl+s",), scopes=(*_TABLES, Scope.EVENTS, Scope.LOGS),
+        words=("save",), help="Write what is shown to a file in the working directory: a list as "
+        "JSON, a log as text.",
     ),
     Action(
         id="faults", title="faults", keys=("z",), scopes=_TABLES, shown=True,
@@ -157,7 +158,8 @@ _SCALING = (
 _REPLICAS = (
     Action(
         id="logs", title="logs", keys=("l",), scopes=(Scope.REPLICAS, Scope.MODELS),
-        target=Kind.REPLICA, words=("logs",), shown=True, help="The replica's log, as it is written.",
+        target=Kind.REPLICA, words=("logs",), shown=True,
+        help="The replica's log, as it is written.",
     ),
     Action(
         id="previous-logs", title="previous log", keys=("P",), scopes=(Scope.REPLICAS,),
@@ -270,8 +272,48 @@ _OVERVIEW = (
     ),
 )  # fmt: skip
 
+_LOGS = (
+    Action(
+        id="log-follow", title="follow", keys=("s",), scopes=(Scope.LOGS,), words=("follow",),
+        shown=True, help="Follow the end, or stay here. Scrolling up stays, too.",
+    ),
+    Action(
+        id="log-wrap", title="wrap", keys=("w",), scopes=(Scope.LOGS,), words=("wrap",),
+        shown=True, help="Fold long lines, or let them run out to the right.",
+    ),
+    Action(
+        id="log-highlight", title="highlight", keys=("ctrl+f",), scopes=(Scope.LOGS,),
+        words=("highlight",), shown=True,
+        help="Make a text stand out, with the lines round it left in place.",
+    ),
+    Action(
+        id="log-next", title="next match", keys=("n",), scopes=(Scope.LOGS,), words=("next",),
+        help="To the next line that matches.",
+    ),
+    Action(
+        id="log-before", title="match before", keys=("N",), scopes=(Scope.LOGS,),
+        words=("before",), help="To the line before that matches.",
+    ),
+    Action(
+        id="log-mark", title="mark", keys=("m",), scopes=(Scope.LOGS,), words=("mark",),
+        help="Draw a line under what was read.",
+    ),
+    Action(
+        id="log-clear", title="clear", keys=("C",), scopes=(Scope.LOGS,), words=("clear",),
+        help="Take all lines off the screen; new ones still come.",
+    ),
+    Action(
+        id="log-copy", title="copy log", keys=("c",), scopes=(Scope.LOGS,), words=("copy log",),
+        help="Send the lines shown to the terminal's clipboard.",
+    ),
+    Action(
+        id="log-pager", title="pager", keys=("v",), scopes=(Scope.LOGS,), words=("pager",),
+        shown=True, help="Read the lines shown in $PAGER; the console comes back after it.",
+    ),
+)  # fmt: skip
+
 ACTIONS: tuple[Action, ...] = (
-    *_GO, *_ANYWHERE, *_LISTS, *_SCALING, *_REPLICAS, *_NODES, *_MODELS, *_OVERVIEW,
+    *_GO, *_ANYWHERE, *_LISTS, *_SCALING, *_REPLICAS, *_NODES, *_MODELS, *_LOGS, *_OVERVIEW,
 )  # fmt: skip
 
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}

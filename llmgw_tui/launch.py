@@ -1,4 +1,4 @@
-"""The way into the console. Textual is imported only when it is entered, with its environment set."""
+"""The way into the console: Textual is imported only here, with its environment set before."""
 
 from __future__ import annotations
 

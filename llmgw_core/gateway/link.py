@@ -18,6 +18,8 @@ from llmgw_core.gateway.wire import MAX_LINE, SOCKET_NAME, FromGateway, ToGatewa
 
 LOG_NAME = "gateway.log"
 SEND_MOST_S = 10.0
+LOG_MOST = 8 * 1024 * 1024
+"""Bytes of log from which on the next start keeps it as the previous log and begins a new one."""
 
 
 class GatewayLink:
@@ -56,9 +58,20 @@ class GatewayLink:
             await self._writer.drain()
 
     async def messages(self) -> AsyncIterator[FromGateway]:
-        """What it says, until it hangs up."""
+        """What it says, until it hangs up.
+
+        Raises:
+            OSError: the connection broke.
+            msgspec.MsgspecError: it said something that is not the control line's.
+        """
         decoder = msgspec.json.Decoder(FromGateway)
-        while line := await self._reader.readline():
+        while True:
+            try:
+                line = await self._reader.readuntil(b"\n")
+            except asyncio.IncompleteReadError:
+                return  # killed in the middle of a line, or simply done
+            except asyncio.LimitOverrunError as error:
+                raise ConnectionError("the gateway sent a line without end") from error
             yield decoder.decode(line)
 
     async def close(self) -> None:
@@ -67,9 +80,21 @@ class GatewayLink:
 
 
 def spawn(state_dir: Path, settings: GatewaySettings) -> subprocess.Popen[bytes]:
-    """Start a gateway in a session of its own, logging to the state directory."""
+    """Start a gateway in a session of its own, logging to the state directory.
+
+    It outlives this process. The caller keeps what is returned and polls it, so that the gateway
+    leaves no zombie when it ends first.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    # the gateway's working directory is another one
+    state_dir = state_dir.absolute()
+    path = state_dir / LOG_NAME
+    if path.exists() and path.stat().st_size > LOG_MOST:
+        path.replace(path.with_suffix(".log.1"))
     argv = [sys.executable, "-m", "llmgw_core.gateway", "--state", str(state_dir)]
-    log = os.open(state_dir / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
             [*argv, *settings.arguments()],

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import cast
 
 from llmgw_core.config import DataPath, NodeConfig
 from llmgw_core.errors import LlmgwError, NodeLost, NodeRefused, Refused
@@ -145,8 +144,7 @@ class Node:
 
     async def follow_log(self, name: str, *, offset: int) -> AsyncIterator[bytes]:
         """See ``NodeHandle``."""
-        log_pieces = self._connected().instances.follow_log(name, offset)
-        async with aclosing(cast("AsyncGenerator[bytes, None]", log_pieces)) as pieces:
+        async with aclosing(self._connected().instances.follow_log(name, offset)) as pieces:
             async for piece in pieces:
                 yield piece
 

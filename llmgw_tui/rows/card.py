@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llmgw_core.api.views import EventView, ModelView, NodeView, ProfileView, ReplicaView, Snapshot
+from llmgw_core.api.views import EngineView, EventView, ModelView, NodeView, ProfileView, ReplicaView, Snapshot
 from llmgw_core.catalog.durations import format_duration
 from llmgw_tui.rows import words
 from llmgw_tui.rows.parts import Part, stated
@@ -55,10 +55,6 @@ def _retry(retry_at: float | None, now: float) -> str:
     )
 
 
-def _of(part: str, whole: str, unit: str) -> str:
-    return f"{part} of {whole} {unit}"
-
-
 def node_card(
     node: NodeView, snapshot: Snapshot, events: Iterable[EventView], now: float, ascii_only: bool
 ) -> list[Section]:
@@ -89,20 +85,25 @@ def node_card(
 
 def _machine(node: NodeView) -> list[Line]:
     engines = "unknown" if node.engines is None else (
-        ", ".join(f"{e.name} ({e.kind}{f' {e.version}' if e.version else ''})" for e in node.engines)
+        ", ".join(_engine(engine) for engine in node.engines)
         or "none found: :provision installs one")  # fmt: skip
     labels = "  ".join(f"{k}={v}" for k, v in sorted(node.labels.items()))
     return [
         _line("system", f"{node.os or words.UNKNOWN}  {node.arch or ''}"),
-        _line("cores", _of(words.number(node.cores_booked, 1), words.number(node.cores, 1), "reserved")),
-        _line("memory", _of(words.gib(node.memory_booked_gb), words.gib(node.memory_gb), "GiB reserved"),
-              f", {words.gib(node.memory_free_gb)} available"),
+        _line("cores", f"{words.number(node.cores_booked)} of {words.number(node.cores)} reserved"),
+        _line("memory", f"{words.gib(node.memory_booked_gb)} of {words.gib(node.memory_gb)} GiB "
+              f"reserved, {words.gib(node.memory_free_gb)} available"),
         _line("disk", f"{words.gib(node.disk_free_gb)} GiB free"),
         _line("engines", engines),
         _line("labels", labels or "none"),
         _line("fabric", node.fabric or "none"),
         _line("clock", f"off by {words.millis(node.clock_skew_s)}"),
     ]  # fmt: skip
+
+
+def _engine(engine: EngineView) -> str:
+    version = f" {engine.version}" if engine.version else ""
+    return f"{engine.name} ({engine.kind}{version})"
 
 
 def _gpus(node: NodeView) -> list[Section]:
@@ -128,13 +129,18 @@ def _load(node: NodeView) -> list[Line | Plot]:
 def _replicas(replicas: list[ReplicaView], ascii_only: bool, none: str) -> tuple[Line, ...]:
     if not replicas:
         return (_line("", Part(none, "muted")),)
-    return tuple(
-        _line(r.id, stated(words.mark_of(words.REPLICA_MARKS, r.state), state_words(r), ascii_only),
-              f"  on {', '.join(r.nodes) or 'no node'}",
-              Part(f"  {words.number(r.tokens_per_s)} tok/s" if r.tokens_per_s is not None else "", "muted"),
-              Part(f"  {r.reason}" if r.reason else "", "muted"))
-        for r in replicas
-    )  # fmt: skip
+    return tuple(_replica_line(replica, ascii_only) for replica in replicas)
+
+
+def _replica_line(replica: ReplicaView, ascii_only: bool) -> Line:
+    mark = words.mark_of(words.REPLICA_MARKS, replica.state)
+    notes = [f"on {', '.join(replica.nodes) or 'no node'}"]
+    if replica.tokens_per_s is not None:
+        notes.append(f"{words.number(replica.tokens_per_s)} tok/s")
+    if replica.reason:
+        notes.append(replica.reason)
+    state = stated(mark, state_words(replica), ascii_only)
+    return _line(replica.id, state, Part("  " + "  ".join(notes), "muted"))
 
 
 def state_words(replica: ReplicaView) -> str:
@@ -151,7 +157,7 @@ def replica_card(
     mark = words.mark_of(words.REPLICA_MARKS, replica.state)
     status = [
         _line("state", stated(mark, state_words(replica), ascii_only),
-              Part(_since(replica.since, now), "muted"), Part(_retry(replica.retry_at, now), "muted")),
+              Part(_since(replica.since, now) + _retry(replica.retry_at, now), "muted")),
         *([_line("why", Part(replica.reason, mark.style))] if replica.reason else []),
         _line("model", f"{replica.model}  profile {replica.profile}"),
         _line("node", ", ".join(replica.nodes) or "not placed"),
@@ -164,8 +170,10 @@ def replica_card(
         _line("loaded in", words.millis(replica.load_time_s)),
         _line("memory", f"{words.gib(replica.memory_gb)} GiB resident"),
     ]  # fmt: skip
-    sections = [Section("Status", tuple(status)), Section("Requests", _work(replica)),
-                Section("Record", tuple(record)), Section("Command", _argv(replica.argv))]  # fmt: skip
+    sections = [
+        Section("Status", tuple(status)), Section("Requests", _work(replica)),
+        Section("Record", tuple(record)), Section("Command", _argv(replica.argv)),
+    ]  # fmt: skip
     if replica.log_tail:
         tail = replica.log_tail.splitlines()[-20:]
         sections.append(Section("Last lines of its log", tuple(_line("", text) for text in tail)))
@@ -180,7 +188,8 @@ def _known(value: int | None) -> str:
 def _work(replica: ReplicaView) -> tuple[Line | Plot, ...]:
     return (
         _line("requests", f"running {words.number(replica.running)}   waiting "
-              f"{words.number(replica.waiting)}   from the gateway {words.number(replica.outstanding)}"),
+              f"{words.number(replica.waiting)}   from the gateway "
+              f"{words.number(replica.outstanding)}"),
         _line("KV cache", words.share(replica.kv_usage)),
         Plot("tokens/s", replica.tokens_history, scale_for(replica.tokens_history),
              words.number(replica.tokens_per_s)),

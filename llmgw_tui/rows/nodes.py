@@ -70,6 +70,10 @@ def _engines(node: NodeView, look: Look) -> tuple[Part, ...]:
     return (Part(", ".join(dict.fromkeys(e.name for e in node.engines)) or "none"),)
 
 
+def _labels(node: NodeView, look: Look) -> tuple[Part, ...]:
+    return (Part(" ".join(f"{k}={v}" for k, v in sorted(node.labels.items())), "muted"),)
+
+
 def _number(value: float | None, digits: int = 0) -> tuple[Part, ...]:
     text = words.number(value, digits)
     return (Part(text, "muted" if value is None else ""),)
@@ -95,7 +99,7 @@ NODE_COLUMNS: tuple[Col[NodeView], ...] = (
         cell=lambda n, _: (Part(words.gib(n.disk_free_gb)),), sort=lambda n: n.disk_free_gb),
     Col(key="engines", title="ENGINES", width=10, cell=_engines, drop=10, wide=True),
     Col(key="labels", title="LABELS", width=16, grow=1, drop=12, wide=True,
-        cell=lambda n, _: (Part(" ".join(f"{k}={v}" for k, v in sorted(n.labels.items())), "muted"),)),
+        cell=_labels),
     Col(key="host", title="HOST", width=14, grow=1, drop=13, wide=True,
         cell=lambda n, _: (Part(n.host, "muted"),), sort=lambda n: n.host),
     Col(key="reason", title="", width=10, grow=4, cell=_why, drop=5),

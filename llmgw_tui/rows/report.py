@@ -36,7 +36,8 @@ def _plan(data: Mapping[str, object]) -> Iterator[str]:
         yield "Waiting for a place"
         for row in pending:
             where = row.get("node") or "no node"
-            yield f"  {row.get('model', '?')} ({row.get('profile', '?')}), {where}: {row.get('reason', '')}"
+            what = f"{row.get('model', '?')} ({row.get('profile', '?')})"
+            yield f"  {what}, {where}: {row.get('reason', '')}"
     rest = {k: v for k, v in data.items() if k not in {"actions", "pending"} and v}
     if isinstance(room := rest.pop("headroom", None), Mapping):
         yield ""

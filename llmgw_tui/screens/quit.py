@@ -17,6 +17,12 @@ from llmgw_tui.text import clean
 
 HANDOVER = Command("handover")
 STOP = Command("shutdown", {"stop_replicas": True, "stop_gateway": True})
+HAND_OVER_WORDS = "Hand over to a daemon: serving goes on, and is looked after"
+STOP_WORDS = "Stop serving: requests finish, then replicas and gateway end"
+READ_ONLY = (
+    "It is read-only: replicas and gateway go on by themselves, and nothing looks after them "
+    "until a controller is started."
+)
 CHECK_EVERY_S = 0.25
 GONE = frozenset({"stopped", "pending"})
 """States of replicas that have no process."""
@@ -40,13 +46,10 @@ class QuitDialog(Dialog[str]):
         """What runs here, and the choices in words."""
         yield plain("This console runs the cluster's controller.", classes="says")
         if self._read_only:
-            yield plain("It is read-only: replicas and gateway go on by themselves, and nothing "
-                        "looks after them until a controller is started.", classes="says")  # fmt: skip
+            yield plain(READ_ONLY, classes="says")
         else:
-            yield Button("Hand over to a daemon: serving goes on, and is looked after",
-                         id="handover", compact=True, classes="choice", variant="primary")  # fmt: skip
-            yield Button("Stop serving: requests finish, replicas and gateway end",
-                         id="stop", compact=True, classes="choice", variant="error")  # fmt: skip
+            yield Button(HAND_OVER_WORDS, id="handover", compact=True, classes="choice")
+            yield Button(STOP_WORDS, id="stop", compact=True, classes="choice", variant="error")
         yield plain("", classes="message says", id="message")
 
     def buttons(self) -> Iterable[Widget]:

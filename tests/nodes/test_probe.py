@@ -81,6 +81,21 @@ async def test_where_the_state_lies(
     assert facts.state_dir == expected.format(home=home)
 
 
+async def test_a_shared_home_gets_a_level_for_each_machine(
+    local: LocalExec, tmp_path: Path
+) -> None:
+    program(
+        tmp_path / "nfs tools",
+        "stat",
+        'case $* in "-f -c %T "*) echo nfs;; *) exec /usr/bin/stat "$@";; esac',
+    )
+    on_path(local, tmp_path / "nfs tools")
+    facts = await probe(local, ProbeHints(None))
+    host = os.uname().nodename
+    assert facts.state_dir == f"{local.home}/.local/state/llmgw/host-{host}"
+    assert (await probe(local, ProbeHints(facts.state_dir))).state_dir == facts.state_dir
+
+
 async def test_a_state_directory_that_cannot_be(local: LocalExec, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     facts = await probe(local, ProbeHints(str(tmp_path / "file" / "x")))

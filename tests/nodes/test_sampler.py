@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from contextlib import aclosing
@@ -13,8 +14,9 @@ from llmgw_core.errors import RemoteFailed
 from llmgw_core.nodes.instance import InstanceSpec, InstanceState
 from llmgw_core.nodes.instances import Instances
 from llmgw_core.nodes.sampler import TickParser, samples
+from llmgw_core.nodes.script import load
 from tests.nodes.local_exec import LocalExec
-from tests.nodes.shells import local, node, state
+from tests.nodes.shells import local, node, start_of, state, until_true
 
 __all__ = ["local", "node", "state"]
 
@@ -92,6 +94,34 @@ async def test_gpus_come_along(local: LocalExec, state: Path, tmp_path: Path) ->
     zero, one = tick.sample.gpus
     assert (zero.index, zero.utilization, zero.memory_used_gb) == (0, None, None)
     assert (one.index, one.utilization, one.memory_used_gb) == (1, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("what", ["sampler", "follow"])
+async def test_what_runs_on_ends_with_the_connection(
+    local: LocalExec, node: Instances, state: Path, what: str
+) -> None:
+    """Also where it has nothing to write, so that no broken pipe could end it."""
+    await node.start(InstanceSpec("a", "t1", ("sleep", "600")))
+    if what == "sampler":
+        script, args = load("lib.sh", "cgroup.sh", "sampler.sh"), f"'{state}' 0.1"
+    else:
+        script, args = load("lib.sh", "files.sh"), f"follow '{state}' run/a 0"
+    text = state.parent / "script"
+    text.write_text(script)
+    shell = local.tools / "sh"
+    link = await asyncio.create_subprocess_exec(
+        "/bin/sh",
+        "-c",
+        f"'{shell}' -s -- {args} <'{text}' >/dev/null & echo $!; exec sleep 600",
+        stdout=asyncio.subprocess.PIPE,
+        env=local.env,
+    )
+    assert link.stdout is not None
+    loop = int(await link.stdout.readline())
+    assert start_of(loop) is not None
+    link.kill()
+    await link.wait()
+    await until_true(lambda: start_of(loop) is None)
 
 
 def test_ticks_are_read_with_care() -> None:

@@ -253,6 +253,19 @@ async def test_an_engine_without_supervisor_is_an_orphan_and_can_be_stopped(
     assert (await node.start(spec(token="t2"))).state is InstanceState.RUNNING
 
 
+async def test_a_start_ends_what_nobody_ended(node: Instances, state: Path) -> None:
+    started = await node.start(spec(argv=(sys.executable, "-c", LEAVES_A_WORKER)))
+    worker = int((await log_says(node, b"worker")).split()[1])
+    assert started.pid is not None
+    os.kill(int(pid_file(state).read_text().split()[0]), signal.SIGKILL)
+    os.kill(started.pid, signal.SIGKILL)
+    assert (await ended(node)).state is InstanceState.LOST
+    assert start_of(worker) is not None
+    again = await node.start(spec(token="t2"))
+    assert start_of(worker) is None
+    assert marked(state) == [again.pid]
+
+
 async def test_a_record_of_another_boot_is_rebooted_and_not_ours(
     node: Instances, state: Path, stranger: subprocess.Popen[bytes]
 ) -> None:

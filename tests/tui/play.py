@@ -13,8 +13,10 @@ from llmgw_tui.launch import LaunchOptions, launch
 from tests.tui.fake_client import FakeClient
 from tests.tui.fleets import Moving, crowd, hostile, hostile_events, lab_events, snapshot
 
-LOG = ("load_tensors: offloaded 0/31 layers", "slot launch_slot_: id 0 | task 12 | processing",
-       "prompt eval time = 84.2 ms / 96 tokens", "srv  update_slots: all slots are idle")  # fmt: skip
+LOG = (
+    "load_tensors: offloaded 0/31 layers", "slot launch_slot_: id 0 | task 12 | processing",
+    "prompt eval time = 84.2 ms / 96 tokens", "srv  update_slots: all slots are idle",
+)  # fmt: skip
 
 
 class Player:

@@ -152,7 +152,8 @@ def test_cards_by_name() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("sc", "scale"), ("scale sm", "scale smollm2"), ("scale smollm2 --m", "scale smollm2 --mode"),
+        ("sc", "scale"), ("scale sm", "scale smollm2"), 
+        ("scale smollm2 --m", "scale smollm2 --mode"),
         ("scale smollm2 --mode on", "scale smollm2 --mode ondemand"), ("cordon ", "cordon n1"),
         ("node dr", "node drain"), ("model q", "model qwen3"), ("theme ", "theme night"),
         ("logs ", "logs smollm2.1"),

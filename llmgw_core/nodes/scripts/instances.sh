@@ -116,6 +116,7 @@ start() { # NAME TOKEN HALF FILE:SIZE…
       if [ "$tok" = "$token" ]; then # this very start has run and ended
         rm -rf "$new"
       else
+        clear_away
         put_in_place "$@" || { rm -rf "$new"; fail 74 "cannot write in $d"; }
         rm -rf "$new"
         # left by starts that were killed half way
@@ -126,6 +127,21 @@ start() { # NAME TOKEN HALF FILE:SIZE…
   esac
   drop_lock
   show "$d"
+}
+
+clear_away() { # workers of a run that has ended with nobody there to end them
+  left=$(members "$d")
+  tries=0
+  while [ -n "$left" ]; do
+    if [ $tries -ge 50 ]; then
+      rm -rf "$new"
+      fail 73 "processes of the run before of ${d##*/} will not die:" $left
+    fi
+    signal KILL "$left"
+    nap 0.05
+    tries=$((tries + 1))
+    left=$(members "$d")
+  done
 }
 
 launch() {
