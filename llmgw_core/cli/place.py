@@ -30,7 +30,8 @@ class Place:
         """The configuration file, or None where there is none."""
         from llmgw_core.config_file import find_config
 
-        return find_config(self.config_option)
+        found = find_config(self.config_option)
+        return found.absolute() if found is not None else None
 
     @property
     def socket(self) -> Path:

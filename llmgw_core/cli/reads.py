@@ -242,6 +242,21 @@ def _card(data: dict[str, Any], as_json: bool) -> None:
     if as_json:
         emit_json(data)
         return
+    _fields(data, 0)
+
+
+def _fields(data: dict[str, Any], depth: int) -> None:
+    """Keys and values, one a line, what is nested further to the right."""
     for key, value in data.items():
-        if not key.endswith("_history"):
-            emit_line(f"{key:20} {dash(value)}")
+        label = f"{'  ' * depth}{key}".ljust(22)
+        if isinstance(value, dict) and value:
+            emit_line(label)
+            _fields(value, depth + 1)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for item in value:
+                emit_line(label)
+                _fields(item, depth + 1)
+        elif isinstance(value, list | dict):
+            emit_line(f"{label} {', '.join(map(str, value)) or '–'}")
+        else:
+            emit_line(f"{label} {dash(value)}")

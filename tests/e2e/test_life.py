@@ -104,9 +104,9 @@ async def _leave_in_mid_stream(cluster: Cluster, url: str) -> None:
         httpx.AsyncClient(timeout=60) as http,
         http.stream("POST", f"{url}/v1/chat/completions", json=chat("smol", 1900)) as answer,
     ):
-        async for line in answer.aiter_lines():
-            if '"content"' in line:
-                break
+        lines = answer.aiter_lines()  # kept, since dropping it would close the connection
+        while '"content"' not in await anext(lines):
+            pass
         await cluster.until(lambda s: s.replicas[0].running == 1, "the engine is busy")
     await cluster.until(lambda s: s.replicas[0].running == 0, "the engine is idle again")
 
