@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -108,6 +109,13 @@ class LlamaCpp:
         return reason_in(log_tail, exit_status) or ended(
             "llama.cpp's server", exit_status, log_tail
         )
+
+
+def context_pool(argv: Sequence[str]) -> int | None:
+    """Tokens that all slots of a started engine can hold together; None where argv has none."""
+    names = BY_NAME["--ctx-size"].names.split()
+    given = [argv[i + 1] for i, word in enumerate(argv[:-1]) if word in names]
+    return int(given[-1]) or None if given and given[-1].isdigit() else None
 
 
 def _plain_name(arg: str) -> str:

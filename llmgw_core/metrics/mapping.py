@@ -16,6 +16,8 @@ class MetricsMapping:
     """Counter of prompt tokens computed."""
     output_tokens: tuple[str, ...] = ()
     """Counter of tokens generated."""
+    slots_path: str = ""
+    """llama.cpp's list of slots, which knows of answers under way; empty where there is none."""
 
 
 VLLM = MetricsMapping(
@@ -32,6 +34,7 @@ LLAMACPP = MetricsMapping(
     kv_usage=("llamacpp:kv_cache_usage_ratio",),
     prompt_tokens=("llamacpp:prompt_tokens_total",),
     output_tokens=("llamacpp:tokens_predicted_total",),
+    slots_path="/slots",
 )
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from llmgw_core.catalog.model import Profile
-from llmgw_core.engines.llamacpp import LlamaCpp, launcher_file
+from llmgw_core.engines.llamacpp import LlamaCpp, context_pool, launcher_file
 from llmgw_core.errors import InvalidInput
 from llmgw_core.nodes.facts import EngineFacts
 
@@ -141,3 +141,14 @@ def test_options_of_llmgw_are_refused_at_launch_too(found: EngineFacts) -> None:
 )
 def test_how_far_loading_is(log: str, share: float | None) -> None:
     assert ENGINE.load_progress(log) == share
+
+
+@pytest.mark.parametrize(
+    ("args", "pool"), [((), 16384), (("-c", "4096"), 4096), (("--ctx-size=0",), None)]
+)
+@BOTH
+def test_the_context_pool_is_read_back_from_the_command(
+    found: EngineFacts, args: tuple[str, ...], pool: int | None
+) -> None:
+    assert context_pool(ENGINE.launch(request(*args, found=found)).argv) == pool
+    assert context_pool(()) is None
