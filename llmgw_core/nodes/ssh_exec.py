@@ -96,7 +96,7 @@ class SshExec:
         nonce = self._nonce()
         channel = LineChannel(_marker(nonce))
         try:
-            async with self._deadline(OPEN_TIMEOUT_S, args):
+            async with self._deadline(OPEN_TIMEOUT_S, channel, args):
                 await self._open(channel, command)
                 await channel.feed(_text(nonce, "", script))
                 await channel.started.wait()
@@ -121,7 +121,7 @@ class SshExec:
         nonce = self._nonce()
         channel = Channel(_marker(nonce))
         try:
-            async with self._deadline(timeout_s, args):
+            async with self._deadline(timeout_s, channel, args):
                 await self._open(channel, command)
                 await channel.feed(_text(nonce, prefix, script))
                 await channel.finish()
@@ -176,14 +176,20 @@ class SshExec:
         task.add_done_callback(self._background.discard)
 
     @asynccontextmanager
-    async def _deadline(self, seconds: float, args: tuple[str, ...]) -> AsyncIterator[None]:
+    async def _deadline(
+        self, seconds: float, channel: Channel, args: tuple[str, ...]
+    ) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            what = args[0] if args else "a script"
+            if channel.is_running and not channel.begun:
+                raise NodeLost(
+                    f"The login shell of {self._label} did not come to run a script within "
+                    f"{seconds:.0f} s; look at its start-up files"
+                ) from None
             raise NodeLost(
-                f"{self._label} did not finish {what!r} within {seconds:.0f} s"
+                f"{self._label} did not finish {_what(args)} within {seconds:.0f} s"
             ) from None
 
     async def _open(self, channel: Channel, command: str) -> None:
@@ -228,9 +234,8 @@ class SshExec:
     def _check(self, channel: Channel, args: tuple[str, ...]) -> int:
         """The exit status of a command that ended in an orderly way."""
         if channel.too_much and channel.begun:
-            what = args[0] if args else "a script"
             raise RemoteFailed(
-                f"{self._label}: the answer to {what!r} is above {OUTPUT_LIMIT >> 20} MiB",
+                f"{self._label}: the answer to {_what(args)} is above {OUTPUT_LIMIT >> 20} MiB",
                 exit_status=-1,
             )
         if channel.exit_status is None and not channel.too_much:
@@ -250,6 +255,10 @@ class SshExec:
         if self._connection.is_closed():
             return NodeLost(f"The connection to {self._label} is gone: {self._lost_because()}")
         return NodeLost(f"{self._label} cut a command off before its end")
+
+
+def _what(args: tuple[str, ...]) -> str:
+    return repr(args[0]) if args and args[0].isalpha() else "a script"
 
 
 def _close_late(task: asyncio.Task[None], channel: Channel) -> None:

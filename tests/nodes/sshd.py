@@ -40,7 +40,7 @@ class Sshd:
 
     @property
     def home(self) -> Path:
-        """HOME of its commands, as far as ``in_home`` is asked for."""
+        """HOME of logins: their shells read no start-up file of the developer's."""
         return self.folder / "home"
 
     @property
@@ -67,11 +67,8 @@ class Sshd:
         return f"{alias} {key.export_public_key().decode().strip()}\n"
 
     def in_home(self, prefix: str = "") -> None:
-        """Run commands with HOME in the test's folder, after ``prefix`` (shell text)."""
-        self.home.mkdir(exist_ok=True)
-        self.options["ForceCommand"] = (
-            f'{prefix} export HOME={self.home}; cd; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
-        )
+        """Run commands in the test's folder, after ``prefix`` (shell text)."""
+        self.options["ForceCommand"] = f'{prefix} cd; exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
 
     async def start(self) -> None:
         """Listen."""
@@ -79,6 +76,7 @@ class Sshd:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 self.port = probe.getsockname()[1]
+        self.home.mkdir(exist_ok=True)
         config = self.folder / "sshd_config"
         lines = {
             "Port": str(self.port),
@@ -93,6 +91,7 @@ class Sshd:
             "KbdInteractiveAuthentication": "no",
             "PermitUserRC": "no",
             "PrintMotd": "no",
+            "SetEnv": f"HOME={self.home}",
             **self.options,
         }
         config.write_text("".join(f"{key} {value}\n" for key, value in lines.items()))

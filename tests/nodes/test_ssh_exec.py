@@ -217,6 +217,14 @@ async def test_a_shell_that_is_none_is_named(tmp_path: Path) -> None:
             await anext(exec_.stream("echo ok"))
 
 
+async def test_a_login_shell_that_hangs_is_named(tmp_path: Path) -> None:
+    server = make_sshd(tmp_path)
+    server.options["ForceCommand"] = "sleep 60"
+    async with running(server), to_sshd(server) as exec_:
+        with pytest.raises(NodeLost, match=r"login shell of there .* within 1 s"):
+            await exec_.script("echo ok", timeout_s=1.0)
+
+
 async def test_a_refused_session_is_asked_for_again(tmp_path: Path) -> None:
     async with (
         running(make_sshd(tmp_path, MaxSessions="2")) as server,
