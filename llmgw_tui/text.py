@@ -10,6 +10,8 @@ from rich.cells import cell_len, set_cell_size
 ELLIPSIS = "…"
 NEWLINE = "⏎"
 HARMLESS = "·"
+UNSAFE = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+"""Control, format, surrogate, private, unassigned, and separators of lines."""
 
 
 @lru_cache(maxsize=16384)
@@ -25,7 +27,11 @@ def _safe(char: str) -> str:
         return NEWLINE
     if char == "\t":
         return " "
-    return HARMLESS if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") else char
+    if "\ufe00" <= char <= "\ufe0f":
+        return ""  # variation selectors: terminals disagree about the width that they ask for
+    if "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
+        return ""  # terminals do not agree how wide a character with a variation selector is
+    return HARMLESS if unicodedata.category(char) in UNSAFE else char
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:

@@ -1,11 +1,14 @@
-"""Which columns fit into a width, and how wide each gets. Pure."""
+"""Which columns fit into a width, how wide each gets, and what then stands in them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from llmgw_tui.rows.parts import Col
+from rich.cells import cell_len, set_cell_size
+
+from llmgw_tui.rows.parts import Col, Part
+from llmgw_tui.text import clean, fit
 
 
 def fit_columns(columns: Sequence[Col[Any]], width: int, *, wide: bool) -> list[tuple[int, int]]:
@@ -32,3 +35,29 @@ def fit_columns(columns: Sequence[Col[Any]], width: int, *, wide: bool) -> list[
         extra = spare * column.grow // shares if shares else 0
         sizes.append((number, column.width + extra))
     return sizes
+
+
+def titled(column: Col[Any], size: int, arrow: str) -> str:
+    """A column's title in so many cells; the arrow of the order is never what is cut."""
+    if not arrow or size < 1:
+        return fit(column.title, size, right=column.right)
+    title = set_cell_size(column.title, min(cell_len(column.title), size - 1))
+    return fit(title + arrow, size, right=column.right)
+
+
+def fit_parts(parts: Sequence[Part], size: int, *, right: bool) -> list[tuple[str, str]]:
+    """(text, name of its style), made safe and together exactly so many cells."""
+    cleaned = [(clean(part.text), part.style) for part in parts]
+    text = "".join(piece for piece, _ in cleaned)
+    rest = fit(text, size, right=right)
+    if len(cleaned) == 1:
+        return [(rest, cleaned[0][1])]
+    pieces: list[tuple[str, str]] = []
+    if right and rest.endswith(text):
+        pad = len(rest) - len(text)
+        pieces.append((rest[:pad], ""))
+        rest = rest[pad:]
+    for piece, style in cleaned:
+        pieces.append((rest[: len(piece)], style))
+        rest = rest[len(piece) :]
+    return [*pieces, (rest, "")]

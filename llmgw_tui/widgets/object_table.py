@@ -21,8 +21,7 @@ from textual.strip import Strip
 
 from llmgw_tui.filter import matches
 from llmgw_tui.rows.parts import Col, Look, Part
-from llmgw_tui.text import clean, fit
-from llmgw_tui.widgets.columns import fit_columns
+from llmgw_tui.widgets.columns import fit_columns, fit_parts, titled
 
 HEADER = 1
 HOLD_S = 1.0
@@ -31,7 +30,7 @@ STYLES = (
     "muted", "strong", "accent", "brand", "badge", "key", "ready", "loading", "draining",
     "failed", "stale", "unknown", "spark",
 )  # fmt: skip
-MARK = "▌"
+MARK, ASCII_MARK = "▌", "*"
 
 Row = Any
 """Rows are of the type that the columns are for; one list holds one type."""
@@ -143,6 +142,7 @@ class ObjectTable(ScrollView, can_focus=True):
         ordered = self._ordered(rows)
         ids = [self.key(row) for row in ordered]
         before_ids, before_rows = self._ids, self._rows
+        in_view = self._index.get(self._cursor or "", -1) in self._visible()
         self._rows, self._ids = ordered, ids
         self._index = {id_: number for number, id_ in enumerate(ids)}
         present = {self.key(row) for row in self._all}
@@ -153,11 +153,19 @@ class ObjectTable(ScrollView, can_focus=True):
         if size != self.virtual_size:
             self.virtual_size = size
         if ids != before_ids:
+            if in_view:
+                self._show_cursor()
             self.refresh()
             return
-        for number, (old, new) in enumerate(zip(before_rows, ordered, strict=True)):
+        for number in self._visible():
+            old, new = before_rows[number], ordered[number]
             if old != new or self._depends_on_time(ids[number], new):
                 self._refresh_row(number)
+
+    def _visible(self) -> range:
+        """The numbers of the rows that are in view."""
+        top = self.scroll_offset.y
+        return range(top, min(top + max(self.size.height - HEADER, 0), len(self._rows)))
 
     def _depends_on_time(self, id_: str, row: Row) -> bool:
         """Whether a row that did not change reads differently now (ages, countdowns)."""
@@ -231,8 +239,9 @@ class ObjectTable(ScrollView, can_focus=True):
         """Mark everything from the last mark to the cursor."""
         if self._cursor is None:
             return
-        start = self._index.get(self._anchor or self._cursor, 0)
-        first, last = sorted((start, self._index[self._cursor]))
+        here = self._index[self._cursor]
+        # Where the anchor has gone, only this one: a range nobody sees must not be marked.
+        first, last = sorted((self._index.get(self._anchor or "", here), here))
         self.marks |= set(self._ids[first : last + 1])
         self.refresh()
 
@@ -264,14 +273,21 @@ class ObjectTable(ScrollView, can_focus=True):
 
     def action_sort_column(self, by: int) -> None:
         """Order by the next column that can be ordered by."""
-        keys = [c.key for c in self.columns if c.sort is not None]
+        keys = self._sortable()
         if keys:
             now = keys.index(self.sort_key) if self.sort_key in keys else -1 if by > 0 else 0
             self.sort_by(keys[(now + by) % len(keys)])
 
     def action_turn_order(self) -> None:
         """Turn the order round."""
-        self.sort_by(self.sort_key or self.columns[0].key, descending=not self.descending)
+        keys = self._sortable()
+        if self.sort_key is not None or keys:
+            self.sort_by(self.sort_key or keys[0], descending=not self.descending)
+
+    def _sortable(self) -> list[str]:
+        """The columns in view that can be ordered by."""
+        shown = (self.columns[number] for number, _ in self._fitted())
+        return [column.key for column in shown if column.sort is not None]
 
     # painting
 
@@ -284,6 +300,7 @@ class ObjectTable(ScrollView, can_focus=True):
     def on_resize(self) -> None:
         """Another width: the columns differ."""
         self.virtual_size = Size(max(self.size.width, 1), len(self._ids) + HEADER)
+        self._show_cursor()
         self.refresh()
 
     def on_focus(self) -> None:
@@ -325,10 +342,14 @@ class ObjectTable(ScrollView, can_focus=True):
     def _cells(self, row: Row) -> tuple[tuple[Part, ...], ...]:
         return tuple(column.cell(row, self._look) for column in self.columns)
 
+    def _fitted(self) -> list[tuple[int, int]]:
+        """(number, cells) of the columns in view."""
+        return fit_columns(self.columns, self.size.width - 1, wide=self.wide)
+
     def render_line(self, y: int) -> Strip:
         """The head, or the line of a row."""
         width = self.size.width
-        shown = fit_columns(self.columns, width - 1, wide=self.wide)
+        shown = self._fitted()
         if y < HEADER:
             return self._paint_head(shown, width)
         number = y - HEADER + self.scroll_offset.y
@@ -347,11 +368,12 @@ class ObjectTable(ScrollView, can_focus=True):
 
     def _paint_head(self, shown: Sequence[tuple[int, int]], width: int) -> Strip:
         style = self._style("head")
+        up, down = ("^", "v") if self._look.ascii else ("▲", "▼")
         pieces = [Segment(" ", style)]
         for number, size in shown:
             column = self.columns[number]
-            arrow = ("▼" if self.descending else "▲") if column.key == self.sort_key else ""
-            pieces.append(Segment(fit(column.title + arrow, size, right=column.right), style))
+            arrow = (down if self.descending else up) if column.key == self.sort_key else ""
+            pieces.append(Segment(titled(column, size, arrow), style))
             pieces.append(Segment(" ", style))
         return Strip(pieces).adjust_cell_length(width, style).simplify()
 
@@ -367,32 +389,17 @@ class ObjectTable(ScrollView, can_focus=True):
         self.renders += 1
         base = Style()
         if cursor:
-            name = "object-table--cursor" if focused else "object-table--cursor-blurred"
-            whole = self.get_component_rich_style(name)
+            kind = "object-table--cursor" if focused else "object-table--cursor-blurred"
+            whole = self.get_component_rich_style(kind)
             base = Style(bgcolor=whole.bgcolor, bold=whole.bold or None)
         plain = self._style("") + base
-        pieces = [Segment(MARK if marked else " ", self._style("accent") + base)]
+        mark = ASCII_MARK if self._look.ascii else MARK
+        pieces = [Segment(mark if marked else " ", self._style("accent") + base)]
         for number, size in shown:
-            pieces += self._cell(cells[number], size, self.columns[number].right, base)
+            for text, name in fit_parts(cells[number], size, right=self.columns[number].right):
+                pieces.append(Segment(text, self._style(name) + base))
             pieces.append(Segment(" ", plain))
         return Strip(pieces).adjust_cell_length(width, plain).simplify()
-
-    def _cell(self, parts: Sequence[Part], size: int, right: bool, base: Style) -> list[Segment]:
-        text = "".join(clean(part.text) for part in parts)
-        fitted = fit(text, size, right=right)
-        if len(parts) == 1:
-            return [Segment(fitted, self._style(parts[0].style) + base)]
-        pieces, rest = [], fitted
-        if right and fitted.endswith(text):
-            pad = fitted[: len(fitted) - len(text)]
-            pieces.append(Segment(pad, self._style("") + base))
-            rest = fitted[len(pad) :]
-        for part in parts:
-            wanted = clean(part.text)
-            taken, rest = rest[: len(wanted)], rest[len(wanted) :]
-            pieces.append(Segment(taken, self._style(part.style) + base))
-        pieces.append(Segment(rest, self._style("") + base))
-        return pieces
 
     # mouse
 
@@ -413,7 +420,7 @@ class ObjectTable(ScrollView, can_focus=True):
 
     def _sort_at(self, x: int) -> None:
         left = 1
-        for number, size in fit_columns(self.columns, self.size.width - 1, wide=self.wide):
+        for number, size in self._fitted():
             if left <= x < left + size and self.columns[number].sort is not None:
                 key = self.columns[number].key
                 self.sort_by(key, descending=key == self.sort_key and not self.descending)
