@@ -8,13 +8,13 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import llmgw_core
 from llmgw_core.api.views import ControllerView, Snapshot
-from llmgw_core.catalog.model import DEFAULT_STARTUP_TIMEOUT_S
+from llmgw_core.catalog.model import DEFAULT_STARTUP_TIMEOUT_S, Model
 from llmgw_core.config import Config
 from llmgw_core.controller.executor import Executor, Means
 from llmgw_core.controller.gateway_handle import GatewayHandle
@@ -45,6 +45,9 @@ from llmgw_core.placement.rooms import Room, book
 
 log = logging.getLogger(__name__)
 
+HEADROOM_EVERY_S = 10.0
+HEADROOM_MOST = 64
+"""Counting goes no further: it places one imagined replica after the other."""
 KICK_INTERVAL_S = 0.1
 """Ticks are never closer together than this, however often something changes."""
 
@@ -107,6 +110,7 @@ class Controller:
         self._node_states: dict[str, tuple[NodeState, str]] = {}
         self._asked_at: dict[str, tuple[int, float]] = {}
         self._ever_read: set[str] = set()
+        self._headrooms: dict[str, tuple[object, float, int | None]] = {}
 
     @property
     def config(self) -> Config:
@@ -371,12 +375,23 @@ class Controller:
                     by_model.get(model.name, []),
                     watched,
                     reason=self.plan.pending_reason(model.name),
-                    headroom=headroom_free(model, rooms),
+                    headroom=self._headroom(model, rooms),
                     requests_total=requests.get(model.name),
                 )
                 for model in self.keeper.catalog
             ),
         )
+
+    def _headroom(self, model: Model, rooms: Mapping[str, Room]) -> int | None:
+        """How many more would fit; counted again only now and then, since counting is dear."""
+        replicas = tuple(r.id for r in self.roster)
+        kept = self._headrooms.get(model.name)
+        now = time.monotonic()
+        if kept and kept[0] == (model, replicas) and now - kept[1] < HEADROOM_EVERY_S:
+            return kept[2]
+        count = headroom_free(model, rooms, limit=HEADROOM_MOST)
+        self._headrooms[model.name] = ((model, replicas), now, count)
+        return count
 
     def _view(self) -> ControllerView:
         return ControllerView(
