@@ -27,8 +27,6 @@ def _safe(char: str) -> str:
         return NEWLINE
     if char == "\t":
         return " "
-    if "\ufe00" <= char <= "\ufe0f":
-        return ""  # variation selectors: terminals disagree about the width that they ask for
     if "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
         return ""  # terminals do not agree how wide a character with a variation selector is
     return HARMLESS if unicodedata.category(char) in UNSAFE else char
