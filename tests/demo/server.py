@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -71,7 +71,9 @@ def _handler(files: Files) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", files.types.get(self.path, "application/octet-stream"))
             self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
-            if body:
+            if not body:
+                return
+            with suppress(ConnectionError):  # a client that has read enough
                 cut = files.cuts.pop(0) if files.cuts else -1
                 self.wfile.write(content[start:] if cut < 0 else content[start : start + cut])
                 self.close_connection = cut >= 0
