@@ -101,24 +101,25 @@ async def test_what_runs_on_ends_with_the_connection(
     local: LocalExec, node: Instances, state: Path, what: str
 ) -> None:
     """Also where it has nothing to write, so that no broken pipe could end it."""
-    await node.start(InstanceSpec("a", "t1", ("sleep", "600")))
+    await node.start(InstanceSpec("a", "t1", ("sh", "-c", "echo one; exec sleep 600")))
     if what == "sampler":
         script, args = load("lib.sh", "cgroup.sh", "sampler.sh"), f"'{state}' 0.1"
     else:
         script, args = load("lib.sh", "files.sh"), f"follow '{state}' run/a 0"
-    text = state.parent / "script"
+    text, out = state.parent / "script", state.parent / "out"
     text.write_text(script)
+    out.touch()
     shell = local.tools / "sh"
     link = await asyncio.create_subprocess_exec(
         "/bin/sh",
         "-c",
-        f"'{shell}' -s -- {args} <'{text}' >/dev/null & echo $!; exec sleep 600",
+        f"'{shell}' -s -- {args} <'{text}' >'{out}' & echo $!; exec sleep 600",
         stdout=asyncio.subprocess.PIPE,
         env=local.env,
     )
     assert link.stdout is not None
     loop = int(await link.stdout.readline())
-    assert start_of(loop) is not None
+    await until_true(lambda: out.stat().st_size > 0)
     link.kill()
     await link.wait()
     await until_true(lambda: start_of(loop) is None)

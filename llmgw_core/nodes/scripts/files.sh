@@ -5,7 +5,7 @@ span() { # DIR -> b1 e1 (log.1) b size (log), in bytes since the start of the ru
   while :; do
     b1=0 e1=0 b=0 moving=''
     { read -r b1 e1 b moving <"$1/log.base"; } 2>/dev/null
-    [ -n "$moving" ] && [ $tries -lt 20 ] || break
+    [ -n "$moving" ] && [ "$tries" -lt 20 ] || break
     nap 0.05
     tries=$((tries + 1))
   done

@@ -33,13 +33,7 @@ drop_lock() {
 }
 
 show() { # DIR…: records with all that can be said
-  living=
-  for d in "$@"; do
-    state_of "$d"
-    case $st in
-      running | orphan) living="$living $ep" ;;
-    esac
-  done
+  find_living "$@"
   sum_rss "$living"
   read -r uptime _ </proc/uptime
   echo "u $uptime"

@@ -161,24 +161,27 @@ log_sizes() { # DIR…: one line a log
   [ $# -eq 0 ] || stat -c 'z %s %n' "$@" 2>/dev/null || : # some have no log
 }
 
+find_living() { # DIR… -> living, "PID PID …" of their engines
+  living=
+  for d in "$@"; do
+    state_of "$d"
+    case $st in
+      running | orphan) living="$living $ep" ;;
+    esac
+  done
+}
+
 sum_rss() { # "PID PID …" of living engines -> rss_PID, in kB, of all processes of their sessions
   [ -n "$1" ] || return 0
-  for p in $1; do
-    unset "rss_$p"
-  done
-  for p in /proc/[0-9]*; do
-    stat_of "${p#/proc/}" || continue
-    case " $1 " in
-      *" $p_sid "*) ;;
-      *) continue ;;
-    esac
-    while read -r key kb _; do
-      if [ "$key" = VmRSS: ]; then
-        eval "rss_$p_sid=\$((\${rss_$p_sid:-0} + kb))"
-        break
-      fi
-    done 2>/dev/null <"$p/status"
-  done
+  if [ -z "${page:-}" ]; then
+    page=$(getconf PAGESIZE 2>/dev/null) || page=4096
+  fi
+  # two programs, since a shell that reads byte by byte takes ten times as long over all of /proc
+  eval "$(cat /proc/[0-9]*/stat 2>/dev/null | awk -v leaders="$1" -v page="$page" '
+    BEGIN { split(leaders, list); for (i in list) pages[list[i]] = 0 }
+    { sub(/^.*\) /, ""); if ($4 in pages) pages[$4] += $22 }
+    END { for (leader in pages) printf "rss_%s=%d\n", leader, pages[leader] * page / 1024 }
+  ' 2>/dev/null)"
 }
 
 members() { # DIR: PID:START of every process of the instance whose record was read last

@@ -20,27 +20,21 @@ host() {
   read -r uptime _ </proc/uptime && echo "u $uptime"
 }
 
-weigh_engines() { # sums over sessions need all of /proc: every fifth time
-  living=
-  for d in "$@"; do
-    state_of "$d"
-    case $st in
-      running | orphan) living="$living $ep" ;;
-    esac
-  done
-  # at once for engines that were not there before
-  [ "$living" = "$known" ] && [ $((turn % 5)) -ne 0 ] || sum_rss "$living"
-  known=$living
-}
-
 instances() {
   set --
   for d in "$root"/*; do
     [ -d "$d" ] && usable_name "${d##*/}" && set -- "$@" "$d"
   done
-  weigh_engines "$@"
+  [ $turn -ne 0 ] || find_living "$@"
+  # every fifth time, and at once for engines that were not there before
+  [ "$living" = "$known" ] && [ $((turn % 5)) -ne 0 ] || sum_rss "$living"
+  known=$living
+  living=
   for d in "$@"; do
     describe "$d"
+    case $st in
+      running | orphan) living="$living $ep" ;;
+    esac
     mark=" ${d##*/}:$tok "
     case $told in
       *"$mark"*) ;;
@@ -60,7 +54,7 @@ main() {
     echo "! cannot create or enter the directory ${path:-}"
     exit 73
   }
-  root=$base/run told='' known='' turn=0
+  root=$base/run told='' known='' living='' turn=0
   find_limits
   until orphaned; do
     host

@@ -18,6 +18,8 @@ rotate() { # moves the log to log.1; log.base says "START1 END1 START [moving]" 
 }
 
 keep_log_small() { # outlives a killed supervisor, ends with the engine
+  # here, not where it is started: a redirection would keep a copy, and with it the lock
+  exec 9>&-
   b1=0 e1=0 b=0 last=0
   while alive "$ep" "$es" "$pb"; do
     size_of log
@@ -60,7 +62,7 @@ main() {
     stat_of "$child" && [ "$p_state" != Z ] || break
     nap 0.02
   done
-  if read_record "$d" && [ "$tok" = "$mine" ]; then keep_log_small 9>&- & fi
+  if read_record "$d" && [ "$tok" = "$mine" ]; then keep_log_small & fi
   while :; do
     wait "$child"
     status=$?
