@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from textual.color import Color, ColorParseError
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 DEFAULT = "llmgw-dark"
 CONTRAST_LEAST = 4.5
@@ -93,10 +93,19 @@ def load_theme(path: Path) -> LoadedTheme:
     unknown = set(data) - {"name", "dark", "ansi", "colors", "status"}
     if unknown:
         raise BadTheme(f"it has no key {min(unknown)!r}")
+    for key in ("dark", "ansi"):
+        if not isinstance(data.get(key, True), bool):
+            raise BadTheme(f"{key} must be true or false")
+    if not isinstance(data.get("name", ""), str):
+        raise BadTheme("name must be text")
     colors = _colors(data.get("colors", {}), COLORS, "colors")
     status = {**STATUS, **_colors(data.get("status", {}), frozenset(STATUS), "status")}
     if "primary" not in colors:
         raise BadTheme("colors.primary is missing")
+    if data.get("ansi"):
+        # Textual's styles name variables that only its own sixteen-colour themes define.
+        model = BUILTIN_THEMES["ansi-dark" if data.get("dark", True) else "ansi-light"]
+        status = {**model.variables, **status}
     theme = Theme(
         name=str(data.get("name") or path.stem),
         dark=bool(data.get("dark", True)),

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
+from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
@@ -19,6 +20,8 @@ from textual.strip import Strip
 from llmgw_tui.text import clean
 
 LINES_MOST = 20_000
+SLACK = 1_000
+"""Lines beyond the bound before the oldest go, many at once."""
 LINE_MOST = 4_000
 TAB = "    "
 
@@ -62,7 +65,7 @@ class LogPane(ScrollView, can_focus=True):
         self.wrapping = False
         self.filter_text = ""
         self.highlight_text = ""
-        self._lines: deque[str] = deque(maxlen=LINES_MOST)
+        self._lines: deque[str] = deque()
         self._shown: list[str] = []
         self._folded: list[str] = []
 
@@ -71,15 +74,23 @@ class LogPane(ScrollView, can_focus=True):
     def append_lines(self, lines: Iterable[str]) -> None:
         """Add lines at the end; the oldest beyond the bound go."""
         new = [tidy(line) for line in lines]
-        full = len(self._lines) + len(new) > LINES_MOST
         self._lines.extend(new)
-        if full:
-            self._rebuild()
+        if len(self._lines) > LINES_MOST + SLACK:
+            self._drop_oldest(len(self._lines) - LINES_MOST)
             return
         added = [line for line in new if self._passes(line)]
         self._shown += added
         self._folded += self._fold(added)
         self._resized()
+
+    def _drop_oldest(self, count: int) -> None:
+        """Keep the bound; what a person reads stays where it is on the screen."""
+        dropped = [self._lines.popleft() for _ in range(count)]
+        gone = len(self._fold([line for line in dropped if self._passes(line)]))
+        top = self.scroll_offset.y
+        self._rebuild()
+        if not self.following:
+            self.scroll_to(y=max(top - gone, 0), animate=False, force=True)
 
     def clear(self) -> None:
         """No lines."""
@@ -118,13 +129,11 @@ class LogPane(ScrollView, can_focus=True):
     def _fold(self, lines: list[str]) -> list[str]:
         width = max(self.size.width - 1, 1)
         if not self.wrapping:
-            return lines
-        return [
-            line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width)
-        ]
+            return list(lines)
+        return [piece for line in lines for piece in chop_cells(line, width) or [""]]
 
     def _resized(self) -> None:
-        width = max((len(line) for line in self._folded[-2000:]), default=1)
+        width = max((cell_len(line) for line in self._folded[-2000:]), default=1)
         self.virtual_size = Size(max(width, 1), len(self._folded))
         if self.following:
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
@@ -193,18 +202,17 @@ class LogPane(ScrollView, can_focus=True):
         return strip.crop_extend(int(left), int(left) + width, base)
 
     def _segments(self, line: str, base: Style) -> list[Segment]:
-        wanted = self.highlight_text.lower()
         if line.startswith("────"):
             mark = self.get_component_rich_style("log-pane--mark", partial=True)
             return [Segment(line, base + mark)]
-        if not wanted:
+        if not self.highlight_text:
             return [Segment(line, base)]
         found = base + self.get_component_rich_style("log-pane--found", partial=True)
-        pieces, rest, lowered = [], line, line.lower()
-        while (at := lowered.find(wanted)) >= 0:
-            pieces += [Segment(rest[:at], base), Segment(rest[at : at + len(wanted)], found)]
-            rest, lowered = rest[at + len(wanted) :], lowered[at + len(wanted) :]
-        return [*pieces, Segment(rest, base)]
+        pieces, at = [], 0
+        for match in re.finditer(re.escape(self.highlight_text), line, re.IGNORECASE):
+            pieces += [Segment(line[at : match.start()], base), Segment(match[0], found)]
+            at = match.end()
+        return [*pieces, Segment(line[at:], base)]
 
 
 def tidy(line: str) -> str:

@@ -1,0 +1,94 @@
+"""Theme files: what ships works, and what is broken is a sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.widgets import Static
+
+from llmgw_tui import themes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Shown(App[None]):
+    """Something in our colours."""
+
+    CSS = "Static { color: $ready; background: $surface; border: round $failed; }"
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.status_variable_defaults()
+
+    def compose(self) -> ComposeResult:
+        yield Static("text")
+
+
+@pytest.fixture(autouse=True)
+def _no_own_themes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def shipped() -> list[themes.LoadedTheme]:
+    return themes.load_themes()[0]
+
+
+async def test_every_shipped_theme_loads_and_is_painted() -> None:
+    loaded, faults = themes.load_themes()
+    names = {one.theme.name for one in loaded}
+    assert faults == []
+    assert {"llmgw-dark", "llmgw-light", "high-contrast", "deuteranopia", "ansi"} <= names
+    app = Shown()
+    async with app.run_test(size=(40, 12)) as pilot:
+        for one in loaded:
+            app.register_theme(one.theme)
+            app.theme = one.theme.name
+            await pilot.pause()
+
+
+def test_text_of_every_shipped_theme_can_be_read() -> None:
+    assert [one.warning for one in shipped() if one.warning] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = ", "cannot be used"),
+        ('[colors]\nprimary = "blurple"\n', "colors.primary = 'blurple' is not a colour"),
+        ('[colors]\nprimray = "red"\n', "colors.primray is not a colour"),
+        ("[colors]\nprimary = 5\n", "colors.primary"),
+        ('[status]\nready = "red"\n', "colors.primary is missing"),
+        ("colours = 1\n", "no key 'colours'"),
+        ('dark = "false"\n[colors]\nprimary = "red"\n', "dark must be true or false"),
+        ('name = 5\n[colors]\nprimary = "red"\n', "name must be text"),
+    ],
+)
+def test_a_broken_file_is_a_sentence_and_the_others_load(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    loaded, faults = themes.load_themes([tmp_path])
+    assert len(loaded) == len(shipped())
+    assert len(faults) == 1
+    assert words in faults[0]
+    assert "bad.toml" in faults[0]
+
+
+def test_a_persons_own_theme_wins_over_a_shipped_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('name = "llmgw-dark"\n[colors]\nprimary = "#123456"\n')
+    loaded, _ = themes.load_themes([tmp_path])
+    (dark,) = [one for one in loaded if one.theme.name == "llmgw-dark"]
+    assert dark.theme.primary == "#123456"
+
+
+def test_the_wheel_holds_the_themes(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path)]
+    subprocess.run([*argv, str(ROOT)], check=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    for theme in (ROOT / "themes").glob("*.toml"):
+        assert f"llmgw_tui/_themes/{theme.name}" in inside
