@@ -252,11 +252,11 @@ def _fields(data: dict[str, Any], depth: int) -> None:
         if isinstance(value, dict) and value:
             emit_line(label)
             _fields(value, depth + 1)
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
             for item in value:
                 emit_line(label)
                 _fields(item, depth + 1)
-        elif isinstance(value, list | dict):
+        elif isinstance(value, list | tuple | dict):
             emit_line(f"{label} {', '.join(map(str, value)) or '–'}")
         else:
             emit_line(f"{label} {dash(value)}")
