@@ -209,8 +209,12 @@ main() {
   say boot "$boot"
   state_dir "$1"
   shift
-  work=$(mktemp -d /dev/shm/llmgw.XXXXXX 2>/dev/null || mktemp -d 2>/dev/null)
+  work=$(mktemp -d /dev/shm/llmgw-probe.XXXXXX 2>/dev/null || mktemp -d /tmp/llmgw-probe.XXXXXX 2>/dev/null)
   if [ -n "$work" ]; then
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 1' HUP TERM PIPE
+    # of probes that were killed
+    find "${work%/*}" -maxdepth 1 -name 'llmgw-probe.*' -user "$(id -u)" -mmin +10 -exec rm -rf {} + 2>/dev/null
     job nvidia nvidia
     job rocm rocm
     job amd_static amd_static
@@ -224,7 +228,7 @@ main() {
     engines "$@"
   fi
   hardware
-  [ -z "$work" ] || { collect; rm -rf "$work"; }
+  [ -z "$work" ] || collect
   clock
   say took "$((now - started))"
 }
