@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import ClassVar, Literal
 
 from textual.app import App
@@ -45,7 +46,7 @@ class ConsoleApp(App[int]):
     """The console. It holds no truth but cursor, marks, filters and what is frozen by a pause."""
 
     TITLE = "llmgw"
-    CSS_PATH: ClassVar[list[str]] = ["app.tcss", "screens/main.tcss"]
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["app.tcss", "screens/main.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.ANY)
     ENABLE_COMMAND_PALETTE = False  # the palette is opened by an action of the table
     NOTIFICATION_TIMEOUT = TOAST_S
@@ -60,7 +61,9 @@ class ConsoleApp(App[int]):
         self.orders = Orders(lambda: self.link.client, clock, read_only=options.read_only)
         self.verbs = Verbs(self)
         self.looks = Looks(self, options.theme, options.console_theme_dirs)
-        self.paused = False
+        self.going_on = asyncio.Event()
+        """Set unless the screen is paused."""
+        self.going_on.set()
         self.farewell = ""
         """A sentence left behind on the terminal."""
         self._frozen: Snapshot | None = None
@@ -132,6 +135,11 @@ class ConsoleApp(App[int]):
     # what is shown
 
     @property
+    def paused(self) -> bool:
+        """Whether the screen is frozen."""
+        return not self.going_on.is_set()
+
+    @property
     def shown(self) -> Snapshot | None:
         """The snapshot on the screen: the newest, or the one that a pause holds."""
         return self._frozen if self.paused else self.link.snapshot
@@ -165,7 +173,10 @@ class ConsoleApp(App[int]):
     def pause(self) -> None:
         """Freeze what is shown, or show the newest again."""
         frozen, frozen_events = self.link.snapshot, self.shown_events
-        self.paused = not self.paused
+        if self.paused:
+            self.going_on.set()
+        else:
+            self.going_on.clear()
         self._frozen = frozen if self.paused else None
         self._frozen_events = tuple(frozen_events) if self.paused else ()
         self.apply()
@@ -245,7 +256,7 @@ class ConsoleApp(App[int]):
 
         from llmgw_tui.palette import ActionProvider
 
-        if not CommandPalette.is_open(self):
+        if not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette([ActionProvider], placeholder="What shall be done?"))
 
     def pick_theme(self, name: str | None) -> None:

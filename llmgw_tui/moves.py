@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -13,12 +12,17 @@ import msgspec
 from llmgw_tui.action_table import BY_ID, VIEWS
 from llmgw_tui.actions import Kind
 from llmgw_tui.orders import Outcome
+from llmgw_tui.outside import page, write_new
 from llmgw_tui.rows import words
 from llmgw_tui.screens.frame import FramedScreen
 from llmgw_tui.state import Phase, model_named, node_named, replica_named
 
 if TYPE_CHECKING:
     from llmgw_tui.app import ConsoleApp
+
+LOG_ACTIONS = frozenset({
+    "log-follow", "log-wrap", "log-next", "log-before", "log-mark", "log-clear", "log-copy",
+})  # fmt: skip
 
 Given = Mapping[str, object]
 Targets = tuple[str, ...]
@@ -43,6 +47,8 @@ class Moves:
         if action_id.startswith("view-"):
             name = action_id.removeprefix("view-")
             return lambda targets, given: self.go(name)
+        if action_id in LOG_ACTIONS:
+            return lambda targets, given: self._in_log(action_id)
         return cast("Handler | None", getattr(self, f"do_{action_id.replace('-', '_')}", None))
 
     # views
@@ -98,6 +104,24 @@ class Moves:
         self.go("logs")
         if targets:
             self._app.call_later(self._app.main.follow, targets[0], previous=previous)
+
+    def _in_log(self, action_id: str) -> None:
+        main = self._app.main
+        if main.view_name != "logs":
+            self._app.say("That works on a log: 6 shows one", severity="warning")
+        else:
+            main.logs.do(action_id)
+
+    def do_log_highlight(self, targets: Targets, given: Given) -> None:
+        """The line for a text that is to stand out."""
+        if self._app.main.view_name == "logs" and self._app.screen is self._app.main:
+            self._app.main.open_prompt("find", self._app.main.logs.pane.highlight_text)
+
+    def do_log_pager(self, targets: Targets, given: Given) -> None:
+        """Read the log in a pager."""
+        if self._app.main.view_name == "logs":
+            text = self._app.main.logs.pane.text()
+            self._app.run_worker(page(self._app, text), exit_on_error=False, group="pager")
 
     # the screen
 
@@ -259,20 +283,22 @@ class Moves:
             self._app.copy(json.dumps(msgspec.to_builtins(row), indent=2, ensure_ascii=False))
 
     def do_save(self, targets: Targets, given: Given) -> None:
-        """What the list shows, to a file."""
-        app = self._app
-        rows = app.main.shown_rows()
-        if not rows:
+        """What is shown, to a file."""
+        app, view = self._app, self._app.main.view_name
+        if view == "logs":
+            text, what = app.main.logs.pane.text(), "log"
+        else:
+            rows = [msgspec.to_builtins(row) for row in app.main.shown_rows()]
+            text = json.dumps(rows, indent=2, ensure_ascii=False) if rows else ""
+            what = f"{len(rows)} rows"
+        if not text:
             app.say("There is nothing to save here", severity="warning")
             return
         stamp = words.clock(app.now()).replace(":", "")
-        path = Path.cwd() / f"llmgw-{app.main.view_name}-{stamp}.json"
-        text = json.dumps([msgspec.to_builtins(row) for row in rows], indent=2, ensure_ascii=False)
+        path = Path.cwd() / f"llmgw-{view}-{stamp}.{'log' if view == 'logs' else 'json'}"
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
+            write_new(path, text + "\n")
         except OSError as error:
             app.say(f"{path.name} could not be written: {error.strerror}", severity="error")
             return
-        app.say(f"Saved {len(rows)} rows as {path.name}")
+        app.say(f"Saved {what} as {path.name}")

@@ -11,7 +11,7 @@ from llmgw_tui.text import clean
 
 STYLES = {
     "": "",
-    "muted": "$text-muted",
+    "muted": "$foreground 60%",
     "strong": "bold",
     "accent": "bold $text-primary",
     "brand": "bold $text-accent",

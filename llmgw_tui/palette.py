@@ -45,7 +45,7 @@ class ActionProvider(Provider):
         for kind in Kind:
             for name in names_of(kind, self._console.shown)[:CARDS_SEARCHED]:
                 text = f"{kind.capitalize()} {clean(name)}"
-                yield text, "Open its card", partial(self._console.open_card, kind, name)
+                yield text, "Open its card", partial(self._console.verbs.open_card, kind, name)
 
     async def discover(self) -> Hits:
         """All actions, in the table's order."""

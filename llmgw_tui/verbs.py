@@ -9,7 +9,7 @@ from llmgw_core.api.views import Command
 from llmgw_core.errors import LlmgwError
 from llmgw_tui import targets as aim
 from llmgw_tui.action_table import BY_ID
-from llmgw_tui.actions import Action, allowed
+from llmgw_tui.actions import Action, Kind, allowed
 from llmgw_tui.command_line import Card, names_of, parse
 from llmgw_tui.moves import Moves
 from llmgw_tui.orders import Outcome
@@ -66,6 +66,10 @@ class Verbs:
             self._cordon_or_back(targets)
         else:
             self.order(action, targets, given or {})
+
+    def open_card(self, kind: Kind, id_: str) -> None:
+        """Everything known about one thing."""
+        self._moves.open_card(kind, id_)
 
     def order(self, action: Action, targets: Sequence[str], given: Mapping[str, object]) -> None:
         """Send the engine command, after the dialog where the action has one."""

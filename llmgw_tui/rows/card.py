@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llmgw_core.api.views import EngineView, EventView, ModelView, NodeView, ProfileView, ReplicaView, Snapshot
+from llmgw_core.api.views import (
+    EngineView,
+    EventView,
+    ModelView,
+    NodeView,
+    ProfileView,
+    ReplicaView,
+    Snapshot,
+)
 from llmgw_core.catalog.durations import format_duration
 from llmgw_tui.rows import words
 from llmgw_tui.rows.parts import Part, stated
@@ -339,4 +347,4 @@ def _events_section(events: list[EventView], now: float) -> Section:
 
 def severity_style(severity: str) -> str:
     """The style of an event's text."""
-    return {"warning": "draining", "error": "failed"}.get(severity, "")
+    return {"warning": "loading", "error": "failed"}.get(severity, "")

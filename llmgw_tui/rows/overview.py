@@ -25,7 +25,9 @@ def numbers(model: ModelView, width: int, *, ascii_only: bool) -> list[list[Part
         ("running", model.running_history, scale_for(model.running_history, 8), model.running),
         ("waiting", model.waiting_history, scale_for(model.waiting_history, 8), model.waiting),
     )
-    lines = [_curve(*row, width, ascii_only) for row in rows]
+    lines = [
+        _curve(label, values, high, now, width, ascii_only) for label, values, high, now in rows
+    ]
     mode = words.mode_words(model.mode, model.scaling.min, model.scaling.max)
     room = model.headroom.free
     lines.append([

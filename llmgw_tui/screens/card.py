@@ -119,13 +119,13 @@ class CardScreen(FramedScreen):
         match self.kind:
             case Kind.NODE:
                 node = node_named(snapshot, self.object_id)
-                return node and card.node_card(node, snapshot, events, now, ascii_only)
+                return card.node_card(node, snapshot, events, now, ascii_only) if node else None
             case Kind.REPLICA:
                 replica = replica_named(snapshot, self.object_id)
-                return replica and card.replica_card(replica, events, now, ascii_only)
+                return card.replica_card(replica, events, now, ascii_only) if replica else None
             case Kind.MODEL:
                 model = model_named(snapshot, self.object_id)
-                return model and card.model_card(model, snapshot, events, now, ascii_only)
+                return card.model_card(model, snapshot, events, now, ascii_only) if model else None
 
     def _draw(self) -> None:
         body = self.query_one("#card", CardBody)

@@ -48,7 +48,7 @@ class Choice(Widget, can_focus=True):
         lines = []
         for name, text in self._options:
             chosen = name == self.value
-            style = "bold" if chosen else "$text-muted"
+            style = "bold" if chosen else "$foreground 60%"
             if chosen and self.has_focus:
                 style = "bold reverse"
             lines.append(Content.styled(f"({'•' if chosen else ' '}) {text}", style))

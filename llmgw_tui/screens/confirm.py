@@ -73,7 +73,6 @@ class ConfirmDialog(Dialog[bool]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """The verb itself."""
-        super().on_button_pressed(event)
         if event.button.id == "go":
             self.dismiss(True)
 

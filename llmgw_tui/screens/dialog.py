@@ -21,7 +21,10 @@ def plain(text: str, *, classes: str = "", id: str | None = None) -> Static:
 
 
 class Dialog(ModalScreen[Answer]):
-    """A question in the middle of the screen: esc gives it up, arrows move between buttons."""
+    """A question in the middle of the screen: esc gives it up, arrows move between buttons.
+
+    Handlers of subclasses do not call ``super()``: Textual calls those of each class.
+    """
 
     CSS_PATH = "dialog.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -53,6 +53,9 @@ class FramedScreen(Screen[None]):
     def filter_by(self, text: str) -> None:
         """Show only what matches."""
 
+    def highlight(self, text: str) -> None:
+        """Make a text stand out."""
+
     def filtered_by(self) -> str:
         """The filter that is in force."""
         return ""
@@ -81,6 +84,11 @@ class FramedScreen(Screen[None]):
     def _filtered(self, event: Prompt.Filtered) -> None:
         event.stop()
         self.filter_by(event.text)
+
+    @on(Prompt.Sought)
+    def _sought(self, event: Prompt.Sought) -> None:
+        event.stop()
+        self.highlight(event.text)
 
     @on(Prompt.Closed)
     def _prompt_closed(self, event: Prompt.Closed) -> None:

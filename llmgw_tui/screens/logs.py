@@ -22,26 +22,24 @@ from llmgw_tui.text import clean
 from llmgw_tui.widgets.log_pane import LogPane
 
 LINES_FIRST = 1000
-HELD_S = 0.2
-"""How often a paused screen looks whether it may go on."""
 
 
 class LogsView(View):
     """Follows a replica's log as long as it is shown."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._replica: str | None = None
+        self._previous = False
+        self._reader: asyncio.Task[None] | None = None
+        self._lines = 0
+        self._ended = ""
 
     def compose(self) -> ComposeResult:
         """The log, and what stands there before its first line."""
         with Container(classes="pane", id="log-pane"):
             yield LogPane(id="log")
             yield plain("", classes="empty")
-
-    def on_mount(self) -> None:
-        """Nothing is followed yet."""
-        self._replica: str | None = None
-        self._previous = False
-        self._reader: asyncio.Task[None] | None = None
-        self._lines = 0
-        self._ended = ""
 
     @property
     def pane(self) -> LogPane:
@@ -86,8 +84,7 @@ class LogsView(View):
             async for batch in client.logs(
                 replica, lines=LINES_FIRST, follow=not self._previous, previous=self._previous
             ):
-                while self.app.paused:
-                    await asyncio.sleep(HELD_S)
+                await self.app.going_on.wait()
                 self._lines += len(batch.lines)
                 self.pane.append_lines(batch.lines)
                 self._draw()
@@ -111,14 +108,25 @@ class LogsView(View):
         frame = self.query_one("#log-pane")
         kind = "Previous log" if self._previous else "Log"
         name = f"{kind}  {clean(self._replica)}" if self._replica else "Log"
-        frame.border_title = Content(name)
-        frame.border_subtitle = Content(clean(self._ended)) if self._ended else None
+        frame.border_title = Content(name + self._filters())
+        frame.border_subtitle = Content(self._standing())
         frame.set_class(self.app.link.phase is Phase.LOST, "-stale")
         label = frame.query_one(".empty", Static)
         label.display = self._lines == 0
         self.pane.set_class(self._lines == 0, "-empty")
         if self._lines == 0:
             label.update(self._nothing(max(20, frame.size.width - 8)), layout=False)
+
+    def _filters(self) -> str:
+        notes = [f"/{clean(self.pane.filter_text)}"] if self.pane.filter_text else []
+        notes += [f"find {clean(self.pane.highlight_text)}"] if self.pane.highlight_text else []
+        notes += ["wrap"] if self.pane.wrapping else []
+        return "".join(f"  {note}" for note in notes)
+
+    def _standing(self) -> str:
+        if self._ended:
+            return clean(self._ended)
+        return "following" if self.pane.following else "not following: s or G goes on"
 
     def _nothing(self, width: int) -> Content:
         replica = replica_named(self.app.shown, self._replica) if self._replica else None
@@ -129,6 +137,35 @@ class LogsView(View):
             lines += [content(line) for line in ticker(own, width, 40, ascii_only=self.app.ascii)]
         return Content("\n").join(lines)
 
+    def on_log_pane_follow_changed(self, event: LogPane.FollowChanged) -> None:
+        """Say that the end is not followed any more, and how to go on."""
+        self._draw()
+
+    def do(self, action_id: str) -> None:
+        """One of the actions of logs."""
+        pane = self.pane
+        match action_id:
+            case "log-follow":
+                pane.action_follow()
+            case "log-wrap":
+                pane.action_wrap()
+            case "log-next":
+                pane.action_next(1)
+            case "log-before":
+                pane.action_next(-1)
+            case "log-mark":
+                pane.action_mark()
+            case "log-clear":
+                pane.clear()
+            case "log-copy":
+                self.app.copy(pane.text())
+        self._draw()
+
+    def highlight(self, text: str) -> None:
+        """Make a text stand out."""
+        self.pane.highlight(text)
+        self._draw()
+
     def scope(self) -> Scope:
         """Of logs."""
         return Scope.LOGS
@@ -136,6 +173,21 @@ class LogsView(View):
     def filter_by(self, text: str) -> None:
         """Show only lines that match."""
         self.pane.filter_by(text)
+        self._draw()
+
+    def filtered_by(self) -> str:
+        """The filter in force."""
+        return self.pane.filter_text
+
+    def step_back(self) -> bool:
+        """Clear the filter, else the highlight."""
+        if self.pane.filter_text:
+            self.filter_by("")
+        elif self.pane.highlight_text:
+            self.highlight("")
+        else:
+            return False
+        return True
 
     def focus_inside(self) -> None:
         """The log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ class MainScreen(FramedScreen):
         super().__init__()
         self.view_name = FIRST
         self.last_view = FIRST
+        self._switching = asyncio.Lock()
 
     def content(self) -> Iterable[Widget]:
         """The switcher with the first view."""
@@ -65,20 +67,21 @@ class MainScreen(FramedScreen):
 
     async def show_view(self, name: str) -> None:
         """Switch to a view and give it the focus."""
-        if name != self.view_name:
-            self.view.left()
-            self.last_view, self.view_name = self.view_name, name
-        switcher = self.query_one("#views", ContentSwitcher)
-        if not switcher.query(f"#{name}"):
-            view = make_view(name)
-            view.display = False
-            await switcher.mount(view)
-        switcher.current = name
-        self.minimize()
-        self.view.entered()
-        self.apply()
-        self.update_bars()
-        self.view.focus_inside()
+        async with self._switching:
+            switcher = self.query_one("#views", ContentSwitcher)
+            if not switcher.query(f"#{name}"):
+                view = make_view(name)
+                view.display = False
+                await switcher.mount(view)
+            if name != self.view_name:
+                self.view.left()
+                self.last_view, self.view_name = self.view_name, name
+            switcher.current = name
+            self.minimize()
+            self.view.entered()
+            self.apply()
+            self.update_bars()
+            self.view.focus_inside()
 
     def apply(self) -> None:
         """Only what is seen is brought up to date."""
@@ -95,6 +98,11 @@ class MainScreen(FramedScreen):
     def filter_by(self, text: str) -> None:
         """In the view."""
         self.view.filter_by(text)
+
+    def highlight(self, text: str) -> None:
+        """In the log."""
+        if self.view_name == "logs":
+            self.logs.highlight(text)
 
     def filtered_by(self) -> str:
         """In the view."""

@@ -23,7 +23,7 @@ from llmgw_tui.text import clean
 FRAME = 3
 """Lines of a pane that hold no rows: two of border, one of column titles."""
 NODE_ROWS_LEAST = 3
-NODE_SHARE = 0.4
+NODE_SHARE = 0.45
 """Of the height, at most, for nodes."""
 EMPTY_ROWS, EMPTY_SHARE = 12, 0.7
 """Without a node there is more to say: how to add one."""

@@ -19,6 +19,11 @@ from llmgw_tui.text import clean
 
 HISTORY_KEPT = 100
 
+_HINTS = {
+    "/": "text  !text  column:value   enter keeps it, esc clears it",
+    "find": "a text that stands out   n and N go to the next and the one before, esc clears it",
+}
+
 Completer = Callable[[str], list[str]]
 
 
@@ -56,6 +61,13 @@ class Prompt(Widget):
             self.text = text
             self.final = final
 
+    class Sought(Message):
+        """A text that is to stand out."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
     class Closed(Message):
         """It is hidden again; the focus can go back."""
 
@@ -80,7 +92,7 @@ class Prompt(Widget):
         return self.query_one(PromptInput)
 
     def open(self, sign: str, text: str = "") -> None:
-        """Show it and take the focus."""
+        """Show it and take the focus. Signs: ``:``, ``/`` and ``find``."""
         self._sign = sign
         self._at = 0
         self.query_one("#sign", Static).update(sign, layout=False)
@@ -102,6 +114,8 @@ class Prompt(Widget):
             case "cancel":
                 if self._sign == "/":
                     self.post_message(self.Filtered("", final=True))
+                elif self._sign == "find":
+                    self.post_message(self.Sought(""))
                 self.close()
             case "complete":
                 self._complete()
@@ -113,6 +127,8 @@ class Prompt(Widget):
         event.stop()
         if self._sign == "/":
             self.post_message(self.Filtered(event.value, final=False))
+        elif self._sign == "find":
+            self.post_message(self.Sought(event.value))
         self._suggest()
 
     @on(Input.Submitted)
@@ -122,6 +138,8 @@ class Prompt(Widget):
         self.close()
         if self._sign == "/":
             self.post_message(self.Filtered(text, final=True))
+        elif self._sign == "find":
+            self.post_message(self.Sought(text))
         elif text.strip():
             self._history.append(text)
             self.post_message(self.Submitted(text))
@@ -131,8 +149,8 @@ class Prompt(Widget):
 
     def _suggest(self) -> None:
         label = self.query_one("#candidates", Static)
-        if self._sign == "/":
-            label.update("text  !text  column:value   enter keeps it, esc clears it", layout=False)
+        if self._sign != ":":
+            label.update(_HINTS[self._sign], layout=False)
             return
         last = [clean(line.rpartition(" ")[2]) if " " in self.line.value else clean(line)
                 for line in self._candidates()[:24]]  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import ClassVar
 
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
@@ -24,6 +25,8 @@ READ_ONLY = (
     "until a controller is started."
 )
 CHECK_EVERY_S = 0.25
+ENDS_WITHIN_S = 20.0
+"""After the engine has said yes, how long its end is waited for."""
 GONE = frozenset({"stopped", "pending"})
 """States of replicas that have no process."""
 
@@ -39,7 +42,10 @@ class QuitDialog(Dialog[str]):
         self._link = link
         self._orders = orders
         self._read_only = read_only
-        self._stopping = False
+        self._asked = False
+        """A choice was made: the engine is on its way out."""
+        self._accepted = False
+        self._watching: Timer | None = None
         self._farewell = ""
 
     def body(self) -> Iterable[Widget]:
@@ -60,62 +66,67 @@ class QuitDialog(Dialog[str]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """One of the choices."""
-        event.stop()
+        event.prevent_default().stop()
         match event.button.id:
-            case "cancel" if self._stopping:
+            case "cancel" if self._asked:
                 self.dismiss(self._farewell)
             case "cancel":
                 self.action_give_up()
             case "handover":
-                self._ask(HANDOVER, "Starting a daemon and handing over…", self._handed_over)
+                self._ask(HANDOVER, "Handing over to a daemon…")
             case "stop":
-                self._ask(STOP, "Asking for an orderly end…", self._stop_accepted)
+                self._ask(STOP, "Asking for an orderly end…")
+                self._watching = self.set_interval(CHECK_EVERY_S, self._watch)
             case "leave":
                 self.dismiss("The console has ended; replicas and gateway go on by themselves.")
 
     def action_give_up(self) -> None:
-        """Esc closes it, but not while serving ends: then the console would be left without one."""
-        if not self._stopping:
+        """Esc closes it, but not after a choice: then the engine is on its way out."""
+        if not self._asked:
             self.dismiss(None)
 
-    def _ask(self, command: Command, sentence: str, then: Callable[[list[Outcome]], None]) -> None:
+    def _ask(self, command: Command, sentence: str) -> None:
+        self._asked = self._link.closing = True
         for button in self.query(".choice"):
             button.disabled = True
-        self._link.closing = True
+        self.query_one("#cancel", Button).label = "Leave now"
         self._say(sentence)
-        self._orders.give([command], then)
+        self._orders.give([command], self._answered)
 
-    def _handed_over(self, outcomes: list[Outcome]) -> None:
-        if not outcomes[0].ok:
-            self._refused(outcomes[0])
-        elif self.is_attached:
-            self.dismiss(clean(outcomes[0].text))
-
-    def _stop_accepted(self, outcomes: list[Outcome]) -> None:
-        if not outcomes[0].ok:
-            self._refused(outcomes[0])
+    def _answered(self, outcomes: list[Outcome]) -> None:
+        outcome = outcomes[0]
+        if not self.is_attached:
             return
-        self._stopping = True
-        self._farewell = clean(outcomes[0].text)
-        cancel = self.query_one("#cancel", Button)
-        cancel.label = "Leave now"
-        self.set_interval(CHECK_EVERY_S, self._watch)
-        self._watch()
+        if not outcome.ok:
+            self._refused(outcome)
+            return
+        self._farewell = clean(outcome.text)
+        if outcome.command.name == HANDOVER.name:
+            self.dismiss(self._farewell)
+        else:
+            self._accepted = True
+            self.set_timer(ENDS_WITHIN_S, lambda: self.dismiss(self._farewell))
+            self._watch()
 
     def _refused(self, outcome: Outcome) -> None:
-        self._link.closing = False
+        self._asked = self._link.closing = False
+        if self._watching is not None:
+            self._watching.stop()
         for button in self.query(".choice"):
             button.disabled = False
+        self.query_one("#cancel", Button).label = "Cancel"
         self._say(outcome.text, bad=True)
 
     def _watch(self) -> None:
         """Say how many replicas are left; end when none is, or the engine has gone."""
         snapshot = self._link.snapshot
         left = [r for r in snapshot.replicas if r.state not in GONE] if snapshot else []
-        if self._link.client is None or not left:
+        if self._accepted and (self._link.client is None or not left):
             self.dismiss(self._farewell)
-        else:
+        elif left:
             self._say(f"{counted(len(left), 'replica')} left to end…")
+        else:
+            self._say("All replicas have ended; the gateway finishes what it has…")
 
     def _say(self, text: str, *, bad: bool = False) -> None:
         message = self.query_one("#message", Static)

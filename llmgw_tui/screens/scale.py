@@ -18,8 +18,8 @@ from llmgw_tui.screens.dialog import Dialog, plain
 from llmgw_tui.text import clean
 
 _EXPLAINED = (
-    ("always", "always      so many run all the time"),
-    ("ondemand", "on demand   a request starts it, idle time ends it"),
+    ("always", "always      this many, all the time"),
+    ("ondemand", "on demand   a request starts it, idleness ends it"),
     ("stopped", "stopped     none runs, requests are refused"),
 )
 DECLARED = (
@@ -67,7 +67,6 @@ class ScaleDialog(Dialog[Outcome]):
 
     def on_mount(self) -> None:
         """Show what the fields mean now."""
-        super().on_mount()
         self._explain()
 
     def on_choice_changed(self) -> None:
@@ -89,7 +88,6 @@ class ScaleDialog(Dialog[Outcome]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Cancel, or go."""
-        super().on_button_pressed(event)
         if event.button.id == "go":
             self._go()
 

@@ -34,7 +34,6 @@ class ThemeDialog(Dialog[str]):
 
     def on_mount(self) -> None:
         """Start at the theme in force."""
-        super().on_mount()
         if self._now in self._names:
             self.query_one(OptionList).highlighted = self._names.index(self._now)
 

@@ -50,6 +50,5 @@ class TrustDialog(Dialog[str]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Accept what was shown, not what may stand there by now."""
-        super().on_button_pressed(event)
         if event.button.id == "go" and self._node.fingerprint is not None:
             self.dismiss(self._node.fingerprint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,16 +15,25 @@ from llmgw_tui.launch import LaunchOptions, prepare_environment
 from tests.tui.fake_client import FakeClient, connecting_to
 from tests.tui.fleets import NOW, lab_events
 
+os.environ["TZ"] = "UTC"  # clocks on the screen are local
+time.tzset()
 prepare_environment(
     LaunchOptions(connect=connecting_to(), cluster="lab-4", fps=60), os.environ
 )  # before anything imports Textual
 
+from textual import events  # noqa: E402
+from textual.keys import _character_to_key  # noqa: E402
 from textual.pilot import Pilot  # noqa: E402
 
 from llmgw_tui.app import ConsoleApp  # noqa: E402
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WAIT_S = 20.0
+ROUNDS = 3
+CHARACTERS = {
+    "space": " ", "plus": "+", "minus": "-", "colon": ":", "slash": "/", "question_mark": "?",
+    "equals_sign": "=", "full_stop": ".", "exclamation_mark": "!", "underscore": "_",
+}  # fmt: skip
 
 
 def client_of(snapshot: Snapshot, *, where: str = "here") -> FakeClient:
@@ -41,29 +51,51 @@ class Console:
         self.pilot = pilot
 
     async def press(self, *keys: str) -> None:
-        """Press keys, and wait until the screen has settled."""
-        await self.pilot.press(*keys)
+        """Press keys, each after the one before it has had its effect."""
+        for key in keys:
+            await self.tap(key)
         await self.settle()
+
+    async def tap(self, key: str) -> None:
+        """Press one key, as a terminal reports it, and let it be handled."""
+        name = _character_to_key(key) if len(key) == 1 and not key.isalnum() else key
+        event = events.Key(name, CHARACTERS.get(name, name if len(name) == 1 else None))
+        event.set_sender(self.app)
+        driver = self.app._driver
+        assert driver is not None
+        driver.send_message(event)
+        await self.handled()
+
+    async def handled(self) -> None:
+        """Until every widget has gone through its messages, and those that came of them.
+
+        Textual's own pilot also waits until the process is idle, a fifth of a second a key.
+        """
+        for _ in range(ROUNDS):
+            await self.pilot._wait_for_screen()
 
     async def settle(self) -> None:
         """Show the engine's newest, and let everything be painted."""
-        await self.pilot.pause()
-        if self.app.link.dirty and not self.app.paused and self.app.is_running:
+        await self.handled()
+        if not self.app.is_running:
+            return
+        if self.app.link.dirty and not self.app.paused:
             self.app.link.dirty = False
             self.app.apply()
-        await self.pilot.pause()
+        await self.handled()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something to become true, bounded."""
         async with asyncio.timeout(WAIT_S):
             while not condition():
+                await asyncio.sleep(0.01)
                 await self.settle()
 
     async def type(self, text: str) -> None:
         """Type a line, and enter."""
-        keys = {":": "colon", " ": "space", "-": "minus", ".": "full_stop", "/": "slash",
-                "!": "exclamation_mark"}  # fmt: skip
-        await self.press(*(keys.get(char, char) for char in text), "enter")
+        for char in text:
+            await self.tap(char)
+        await self.press("enter")
 
     async def shows(self, text: str) -> None:
         """Wait until a text stands on the screen."""

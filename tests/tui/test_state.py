@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -70,7 +70,9 @@ async def test_a_slow_screen_skips_versions() -> None:
 async def test_a_lost_engine_is_reached_again_with_growing_waits() -> None:
     first, second = FakeClient(lab()), FakeClient(snapshot(9), where="attached to daemon pid 7")
     first.emit(*lab_events())
-    attempts = iter([first, NoController("no"), NoController("no"), NoController("no"), second])
+    attempts: Iterator[FakeClient | NoController] = iter(
+        [first, NoController("no"), NoController("no"), NoController("no"), second]
+    )
 
     async def connect(progress: Callable[[str], None]) -> FakeClient:
         outcome = next(attempts)
