@@ -15,13 +15,14 @@ from llmgw_core.gateway.errors import ApiError, bad_request
 from llmgw_core.gateway.headers import Header, value_of
 from llmgw_core.gateway.metrics import Metrics, Outcome, RequestRecord, render
 from llmgw_core.gateway.policy import Admission, LeastOutstanding, RoutingPolicy
+from llmgw_core.gateway.pool import Pool
 from llmgw_core.gateway.relay import Exchange
 from llmgw_core.gateway.request import Request
 from llmgw_core.gateway.settings import GatewaySettings
 from llmgw_core.gateway.state import GatewayState, Listening
 from llmgw_core.gateway.table import Report, RouteModel, Table
 from llmgw_core.gateway.tunnel import Tunnels
-from llmgw_core.gateway.upstream import Pool, address_of
+from llmgw_core.gateway.upstream import address_of
 
 log = logging.getLogger(__name__)
 

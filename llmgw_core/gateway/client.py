@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -325,9 +326,16 @@ class ClientProtocol(asyncio.Protocol):
             self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         if isinstance(item, Request) and item.http10 and not data:
             self._input.stop()
-            self._transport.abort()
+            self._reset()
         else:
             self._close(linger=False)
+
+    def _reset(self) -> None:
+        """Close so that the other side sees an error, not an end."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
 
     @property
     def write_paused(self) -> bool:

@@ -29,11 +29,12 @@ from llmgw_core.gateway.headers import (
 )
 from llmgw_core.gateway.metrics import Metrics, Outcome, RequestRecord
 from llmgw_core.gateway.policy import RoutingPolicy, candidates
+from llmgw_core.gateway.pool import Pool
 from llmgw_core.gateway.request import Request
 from llmgw_core.gateway.settings import GatewaySettings
 from llmgw_core.gateway.state import GatewayState
 from llmgw_core.gateway.table import RouteModel, Target
-from llmgw_core.gateway.upstream import Pool, ResponseHead, UpstreamConnection, address_of
+from llmgw_core.gateway.upstream import ResponseHead, UpstreamConnection, address_of
 
 HOLD_HEAD_S = 10.0
 """How long an answer's head is kept back for its first byte, so that a replica that dies in

@@ -32,17 +32,20 @@ async def test_a_line_without_end_is_an_error_of_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "MAX_LINE", 1000)
+    ended = asyncio.Event()
 
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"x" * 5000)
         await reader.read()
         writer.close()
+        ended.set()
 
     server = await asyncio.start_unix_server(endless, str(tmp_path / SOCKET_NAME))
     link = await GatewayLink.connect(tmp_path)
     with pytest.raises(ConnectionError):
         await anext(link.messages())
     await link.close()
+    await asyncio.wait_for(ended.wait(), 20)
     server.close()
 
 
