@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import importlib.util
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ def _fetched(folder: Path) -> Path:
         # workers of pytest-xdist start at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            return asyncio.run(ensure_model(folder, progress=lambda _: None))
+            # in a thread, since the asking test may have a loop running
+            with ThreadPoolExecutor(1) as pool:
+                fetch = ensure_model(folder, progress=lambda _: None)
+                return pool.submit(asyncio.run, fetch).result()
         except LlmgwError as error:
             pytest.skip(f"the model could not be fetched: {error}")
