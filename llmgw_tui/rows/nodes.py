@@ -17,17 +17,25 @@ def is_fault(node: NodeView) -> bool:
 
 def _state(node: NodeView, look: Look) -> tuple[Part, ...]:
     mark = words.mark_of(words.NODE_MARKS, node.state)
-    return (stated(mark, node.state, look.ascii),)
+    state = stated(mark, node.state, look.ascii)
+    if mark.fault:
+        return (state, Part(f"  {_sentence(node, look)}", "muted", spans=True))
+    return (state,)
 
 
 def _why(node: NodeView, look: Look) -> tuple[Part, ...]:
+    """Beside the numbers, where there are numbers."""
+    return (Part("" if is_fault(node) else _sentence(node, look), "muted"),)
+
+
+def _sentence(node: NodeView, look: Look) -> str:
     """The reason, since when, and when the next try is."""
     texts = [node.reason] if node.reason else []
     if node.state in {"unreachable", "refused"} and node.since:
         texts.append(f"since {words.clock(node.since)}")
     if node.retry_at is not None and node.retry_at > look.now:
         texts.append(f"retry in {words.span(node.retry_at - look.now)}")
-    return (Part(", ".join(texts), "muted"),)
+    return ", ".join(texts)
 
 
 def _cpu(node: NodeView, look: Look) -> tuple[Part, ...]:

@@ -21,6 +21,8 @@ class Part:
 
     text: str
     style: str = ""
+    spans: bool = False
+    """Its cell takes the room of all columns to its right: a sentence in place of numbers."""
 
 
 def stated(mark: Mark, state: str, ascii_only: bool) -> Part:

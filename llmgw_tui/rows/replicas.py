@@ -24,16 +24,29 @@ def short_id(replica: ReplicaView) -> str:
 
 def _state(replica: ReplicaView, look: Look) -> tuple[Part, ...]:
     mark = words.mark_of(words.REPLICA_MARKS, replica.state)
-    return (stated(mark, state_words(replica), look.ascii),)
+    state = stated(mark, state_words(replica), look.ascii)
+    if _without_numbers(replica):
+        return (state, Part(f"  {_sentence(replica, look)}", "muted", spans=True))
+    return (state,)
+
+
+def _without_numbers(replica: ReplicaView) -> bool:
+    """Whether a sentence can stand where the numbers would."""
+    numbers = (replica.running, replica.waiting, replica.kv_usage, replica.tokens_per_s)
+    return is_fault(replica) and all(number is None for number in numbers)
 
 
 def _why(replica: ReplicaView, look: Look) -> tuple[Part, ...]:
+    return (Part("" if _without_numbers(replica) else _sentence(replica, look), "muted"),)
+
+
+def _sentence(replica: ReplicaView, look: Look) -> str:
     texts = [replica.reason] if replica.reason else []
     if replica.failures > 1:
         texts.append(f"{replica.failures} failures")
     if replica.retry_at is not None and replica.retry_at > look.now:
         texts.append(f"next try in {words.span(replica.retry_at - look.now)}")
-    return (Part(", ".join(texts), "muted"),)
+    return ", ".join(texts)
 
 
 def _number(value: float | None) -> tuple[Part, ...]:

@@ -395,10 +395,16 @@ class ObjectTable(ScrollView, can_focus=True):
         plain = self._style("") + base
         mark = ASCII_MARK if self._look.ascii else MARK
         pieces = [Segment(mark if marked else " ", self._style("accent") + base)]
+        left = width - 1
         for number, size in shown:
-            for text, name in fit_parts(cells[number], size, right=self.columns[number].right):
+            spans = any(part.spans for part in cells[number])
+            room = left - 1 if spans else size
+            for text, name in fit_parts(cells[number], room, right=self.columns[number].right):
                 pieces.append(Segment(text, self._style(name) + base))
             pieces.append(Segment(" ", plain))
+            left -= room + 1
+            if spans:
+                break
         return Strip(pieces).adjust_cell_length(width, plain).simplify()
 
     # mouse
