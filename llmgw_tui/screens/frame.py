@@ -23,7 +23,7 @@ class FramedScreen(Screen[None]):
     """A full screen: ``content`` between the header above and prompt and keys below."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (110, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-low"), (34, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (18, "-low"), (40, "-tall")]  # noqa: RUF012
     app: ConsoleApp
 
     def compose(self) -> ComposeResult:

@@ -118,9 +118,10 @@ class OverviewView(View):
         stale = app.link.phase is Phase.LOST
         metrics.set_class(stale, "-stale")
         model = self.model()
-        width = metrics.content_size.width
-        if model is not None and width > 0:
-            metrics.draw(clean(model.name), numbers(model, width, ascii_only=app.ascii))
+        room = metrics.content_size
+        if model is not None and room.width > 0:
+            lines = numbers(model, room.width, room.height, ascii_only=app.ascii)
+            metrics.draw(clean(model.name), lines)
         else:
             metrics.draw("Numbers", [[Part(self._nothing(), "muted")]])
         size = events.content_size
