@@ -162,6 +162,7 @@ class Commands:
         controller = self.controller
         errors = await controller.keeper.reload()
         controller.config_errors = errors
+        controller.kick()
         if errors:
             more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
             text = f"the configuration was not reloaded, the old one stays in force: {errors[0]}"

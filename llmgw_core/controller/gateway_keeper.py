@@ -183,6 +183,8 @@ class GatewayKeeper:
                 self._report, self._reason = message.report, ""
                 self._reported.set()
                 await self._move(link, message.report)
+                if message.report.draining and not self._stopping:
+                    return  # it has given up its address: a successor may start at once
 
     async def _move(self, link: GatewayLink, report: Report) -> None:
         """Drain a gateway that listens elsewhere than configured; another is started then."""
