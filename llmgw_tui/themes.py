@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,29 +55,39 @@ def theme_folders(extra: Sequence[Path] = ()) -> list[Path]:
     """Where themes are looked for, the weakest first."""
     here = Path(__file__).resolve().parent
     packaged = here / "_themes"
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))
     shipped = packaged if packaged.is_dir() else here.parent / "themes"
     return [shipped, config / "llmgw" / "themes", *extra]
 
 
 def load_themes(extra: Sequence[Path] = ()) -> tuple[list[LoadedTheme], list[str]]:
-    """Every theme that can be used, by name, and a sentence for each file that cannot."""
+    """Every theme that can be used, and sentences: about files that cannot, and about faint text.
+
+    Of two with the same name the later counts. Nothing in a file or a folder makes this fail.
+    """
     found: dict[str, LoadedTheme] = {}
     faults: list[str] = []
-    for path in _files(theme_folders(extra)):
+    for path in _files(theme_folders(extra), faults):
         try:
             loaded = load_theme(path)
         except BadTheme as error:
             faults.append(f"The theme {path} cannot be used: {error}")
         else:
             found[loaded.theme.name] = loaded
+    faults += [one.warning for one in found.values() if one.warning]
     return list(found.values()), faults
 
 
-def _files(folders: Sequence[Path]) -> Iterator[Path]:
+def _files(folders: Sequence[Path], faults: list[str]) -> Iterator[Path]:
     for folder in folders:
-        if folder.is_dir():
-            yield from sorted(folder.glob("*.toml"))
+        try:
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".toml"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            faults.append(f"The folder of themes {folder} cannot be read: {error.strerror}")
+            continue
+        yield from (folder / name for name in names)
 
 
 def load_theme(path: Path) -> LoadedTheme:
@@ -88,7 +98,9 @@ def load_theme(path: Path) -> LoadedTheme:
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError as error:
+        raise BadTheme("its values are nested too deeply") from error
+    except (OSError, ValueError) as error:  # ValueError: not TOML, not UTF-8, a number too long
         raise BadTheme(str(error)) from error
     unknown = set(data) - {"name", "dark", "ansi", "colors", "status"}
     if unknown:
@@ -114,10 +126,10 @@ def load_theme(path: Path) -> LoadedTheme:
         **colors,  # type: ignore[arg-type]
     )
     try:
-        theme.to_color_system().generate()
+        shades = theme.to_color_system().generate()
     except (ColorParseError, ValueError) as error:
         raise BadTheme(str(error)) from error
-    return LoadedTheme(theme, path, _contrast_warning(theme))
+    return LoadedTheme(theme, path, "" if theme.ansi else _contrast_warning(path, shades))
 
 
 def _colors(table: object, allowed: frozenset[str], name: str) -> dict[str, str]:
@@ -133,13 +145,19 @@ def _colors(table: object, allowed: frozenset[str], name: str) -> dict[str, str]
     return dict(table)
 
 
-def _contrast_warning(theme: Theme) -> str:
-    if not theme.foreground or not theme.background or theme.ansi:
-        return ""
-    ratio = contrast(Color.parse(theme.foreground), Color.parse(theme.background))
+def _contrast_warning(path: Path, shades: Mapping[str, str]) -> str:
+    """About the colours as Textual made them, also where the file leaves one out."""
+    ground = Color.parse(shades["background"])
+    text = ground + Color.parse(shades["foreground"])
+    if text.ansi is not None or ground.ansi is not None:
+        return ""  # the terminal decides what they look like
+    ratio = contrast(text, ground)
     if ratio >= CONTRAST_LEAST:
         return ""
-    return f"text of the theme {theme.name} has a contrast of {ratio:.1f}, below {CONTRAST_LEAST}"
+    return (
+        f"The theme {path} is hard to read: colors.foreground on colors.background has a contrast "
+        f"of {ratio:.1f}; {CONTRAST_LEAST} is the least"
+    )
 
 
 def contrast(one: Color, other: Color) -> float:

@@ -24,6 +24,7 @@ SLACK = 1_000
 """Lines beyond the bound before the oldest go, many at once."""
 LINE_MOST = 4_000
 TAB = "    "
+MARK = "─" * 40
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
@@ -31,13 +32,16 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 class LogPane(ScrollView, can_focus=True):
     """Lines of text; follows the end until a person scrolls up."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"log-pane--found", "log-pane--mark", "log-pane--bad"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "log-pane--found", "log-pane--here", "log-pane--mark", "log-pane--note",
+    }  # fmt: skip
     DEFAULT_CSS = """
     LogPane { height: 1fr; width: 1fr; background: transparent; scrollbar-size-vertical: 1;
       scrollbar-size-horizontal: 1;
       & > .log-pane--found { background: $warning 40%; text-style: bold; }
+      & > .log-pane--here { background: $primary 30%; }
       & > .log-pane--mark { color: $text-accent; text-style: bold; }
-      & > .log-pane--bad { color: $text-error; }
+      & > .log-pane--note { color: $text-muted; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -59,8 +63,12 @@ class LogPane(ScrollView, can_focus=True):
             super().__init__()
             self.following = following
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(
+        self, *, empty_text: str = "", id: str | None = None, classes: str | None = None
+    ) -> None:
         super().__init__(id=id, classes=classes)
+        self.empty_text = empty_text
+        """Stands there before the first line."""
         self.following = True
         self.wrapping = False
         self.filter_text = ""
@@ -68,29 +76,46 @@ class LogPane(ScrollView, can_focus=True):
         self._lines: deque[str] = deque()
         self._shown: list[str] = []
         self._folded: list[str] = []
+        self._widest = 1
+        """Cells of the widest line shown; what has gone may have been wider."""
+        self._here: int | None = None
+        """Which of the folded lines is the match that a person went to."""
 
     # lines
 
     def append_lines(self, lines: Iterable[str]) -> None:
         """Add lines at the end; the oldest beyond the bound go."""
-        new = [tidy(line) for line in lines]
+        # Of a batch beyond the bound only the end is looked at.
+        new = [tidy(line) for line in deque(lines, maxlen=LINES_MOST + SLACK)]
+        too_many = len(self._lines) + len(new) - LINES_MOST
+        top, gone = int(self.scroll_offset.y), 0
+        if too_many > SLACK:
+            gone = self._drop_oldest(min(too_many, len(self._lines)))
+            new = new[-LINES_MOST:]
         self._lines.extend(new)
-        if len(self._lines) > LINES_MOST + SLACK:
-            self._drop_oldest(len(self._lines) - LINES_MOST)
-            return
-        added = [line for line in new if self._passes(line)]
-        self._shown += added
-        self._folded += self._fold(added)
+        self._show(new)
         self._resized()
-
-    def _drop_oldest(self, count: int) -> None:
-        """Keep the bound; what a person reads stays where it is on the screen."""
-        dropped = [self._lines.popleft() for _ in range(count)]
-        gone = len(self._fold([line for line in dropped if self._passes(line)]))
-        top = self.scroll_offset.y
-        self._rebuild()
-        if not self.following:
+        if gone and not self.following:
             self.scroll_to(y=max(top - gone, 0), animate=False, force=True)
+
+    def _show(self, lines: Iterable[str]) -> None:
+        """Add what passes the filter to what is painted."""
+        added = [line for line in lines if self._passes(line)]
+        folded = self._fold(added)
+        self._shown += added
+        self._folded += folded
+        self._widest = max(self._widest, *map(cell_len, folded), 1)
+
+    def _drop_oldest(self, count: int) -> int:
+        """Keep the bound; how many of the folded lines went."""
+        dropped = [self._lines.popleft() for _ in range(count)]
+        passed = [line for line in dropped if self._passes(line)]
+        gone = len(self._fold(passed))
+        del self._shown[: len(passed)]
+        del self._folded[:gone]
+        if self._here is not None:
+            self._here = self._here - gone if self._here >= gone else None
+        return gone
 
     def clear(self) -> None:
         """No lines."""
@@ -102,7 +127,11 @@ class LogPane(ScrollView, can_focus=True):
         return "\n".join(self._shown)
 
     def save(self, path: Path) -> None:
-        """Write all lines, the hidden ones too, to a file."""
+        """Write all lines, the hidden ones too, to a file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         path.write_text("".join(f"{line}\n" for line in self._lines), encoding="utf-8")
 
     def filter_by(self, text: str) -> None:
@@ -113,28 +142,29 @@ class LogPane(ScrollView, can_focus=True):
     def highlight(self, text: str) -> None:
         """Make matches stand out, with everything round them left in place."""
         self.highlight_text = text.strip()
+        self._here = None
         self.refresh()
 
     def _passes(self, line: str) -> bool:
         wanted = self.filter_text.removeprefix("!").lower()
-        if not wanted:
+        if not wanted or line == MARK:
             return True
         return (wanted in line.lower()) is not self.filter_text.startswith("!")
 
     def _rebuild(self) -> None:
-        self._shown = [line for line in self._lines if self._passes(line)]
-        self._folded = self._fold(self._shown)
+        self._shown, self._folded = [], []
+        self._widest, self._here = 1, None
+        self._show(self._lines)
         self._resized()
 
     def _fold(self, lines: list[str]) -> list[str]:
         width = max(self.size.width - 1, 1)
         if not self.wrapping:
             return list(lines)
-        return [piece for line in lines for piece in chop_cells(line, width) or [""]]
+        return [piece for line in lines for piece in _pieces(line, width)]
 
     def _resized(self) -> None:
-        width = max((cell_len(line) for line in self._folded[-2000:]), default=1)
-        self.virtual_size = Size(max(width, 1), len(self._folded))
+        self.virtual_size = Size(self._widest, len(self._folded))
         if self.following:
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
         self.refresh()
@@ -174,19 +204,25 @@ class LogPane(ScrollView, can_focus=True):
 
     def action_mark(self) -> None:
         """Draw a line under what was read."""
-        self.append_lines(["─" * 40])
+        self.append_lines([MARK])
 
     def action_next(self, by: int) -> None:
-        """Go to the next line that matches the highlight."""
-        found = [i for i, line in enumerate(self._folded) if self._is_found(line)]
-        top = int(self.scroll_offset.y)
-        later = [i for i in found if i > top] if by > 0 else [i for i in found if i < top]
-        if later:
-            self.scroll_to(y=later[0] if by > 0 else later[-1], animate=False, force=True)
-
-    def _is_found(self, line: str) -> bool:
-        wanted = self.highlight_text or self.filter_text
-        return bool(wanted) and wanted.lower() in line.lower()
+        """Go to the next line that matches the highlight, or the one before; round at the ends."""
+        wanted = (self.highlight_text or self.filter_text).lower()
+        found = [i for i, line in enumerate(self._folded) if wanted and wanted in line.lower()]
+        if not found:
+            return
+        top, height = int(self.scroll_offset.y), max(self.size.height, 1)
+        at = self._here
+        if at is None or not top <= at < top + height:  # from what is seen, then
+            at = top - 1 if by > 0 else top + height
+        ahead = [i for i in found if (i > at if by > 0 else i < at)] or found
+        self._here = ahead[0] if by > 0 else ahead[-1]
+        if self.following:
+            self._follow(False)
+        if not top <= self._here < top + height:
+            self.scroll_to(y=max(self._here - height // 2, 0), animate=False, force=True)
+        self.refresh()
 
     # painting
 
@@ -195,14 +231,24 @@ class LogPane(ScrollView, can_focus=True):
         left, top = self.scroll_offset
         number, width = y + int(top), self.size.width
         base = self.rich_style
+        if not self._folded and y == 0:
+            note = base + self.get_component_rich_style("log-pane--note", partial=True)
+            return Strip([Segment(self._why_empty(), note)]).crop_extend(0, width, base)
         if number >= len(self._folded):
             return Strip.blank(width, base)
         line = self._folded[number]
+        if number == self._here:
+            base += self.get_component_rich_style("log-pane--here", partial=True)
         strip = Strip(self._segments(line, base))
         return strip.crop_extend(int(left), int(left) + width, base)
 
+    def _why_empty(self) -> str:
+        if not self._lines:
+            return clean(self.empty_text)
+        return f"None of {len(self._lines)} lines matches {clean(self.filter_text)}"
+
     def _segments(self, line: str, base: Style) -> list[Segment]:
-        if line.startswith("────"):
+        if line.startswith("────") and not line.strip("─"):
             mark = self.get_component_rich_style("log-pane--mark", partial=True)
             return [Segment(line, base + mark)]
         if not self.highlight_text:
@@ -217,4 +263,15 @@ class LogPane(ScrollView, can_focus=True):
 
 def tidy(line: str) -> str:
     """A log line without escape sequences or anything else that a terminal would obey."""
-    return clean(_ANSI.sub("", line.replace("\t", TAB))[:LINE_MOST])
+    if "\x1b" in line:
+        line = _ANSI.sub("", line)
+    line = line.rstrip("\r\n").replace("\t", TAB)[:LINE_MOST]
+    # Most lines are plain already, and would only push names out of the cache of clean.
+    return line if line.isascii() and line.isprintable() else clean(line)
+
+
+def _pieces(line: str, width: int) -> list[str]:
+    """A line in pieces of at most so many cells; an empty one is one piece."""
+    if not line.isascii():
+        return chop_cells(line, width)
+    return [line[at : at + width] for at in range(0, len(line), width)] or [""]

@@ -34,8 +34,11 @@ def visible(log: LogPane) -> list[str]:
     return [log.render_line(y).text.rstrip() for y in range(log.size.height)]
 
 
-async def test_it_follows_the_end_until_a_person_scrolls_up_and_again_at_the_end() -> None:
-    async with pane() as (log, pilot):
+@pytest.mark.parametrize("size", [(80, 24), (40, 12)])
+async def test_it_follows_the_end_until_a_person_scrolls_up_and_again_at_the_end(
+    size: tuple[int, int],
+) -> None:
+    async with pane(size) as (log, pilot):
         log.append_lines(f"line {n}" for n in range(100))
         await pilot.pause()
         assert "line 99" in visible(log)
@@ -123,3 +126,82 @@ async def test_all_lines_are_saved_not_only_the_shown(tmp_path: Path) -> None:
         log.filter_by("a")
         log.save(tmp_path / "log.txt")
     assert (tmp_path / "log.txt").read_text() == "a\nb\n"
+
+
+async def test_a_batch_beyond_the_bound_keeps_its_end() -> None:
+    async with pane() as (log, pilot):
+        log.append_lines(["old"] * 10)
+        log.append_lines(str(n) for n in range(2 * LINES_MOST))
+        await pilot.pause()
+        lines = log.text().splitlines()
+        assert len(lines) == LINES_MOST
+        assert (lines[0], lines[-1]) == (str(LINES_MOST), str(2 * LINES_MOST - 1))
+        assert visible(log)[-1] == lines[-1]
+
+
+async def test_n_goes_from_match_to_match_and_round_and_stops_following() -> None:
+    async with pane() as (log, pilot):
+        log.append_lines(f"{'hit' if n % 40 == 5 else 'line'} {n}" for n in range(100))
+        log.highlight("HIT")
+        await pilot.pause()
+        assert "hit 85" not in visible(log)
+        await pilot.press("N")
+        assert "hit 85" in visible(log)
+        assert not log.following
+        for shown in ("hit 45", "hit 5", "hit 85"):
+            await pilot.press("N")
+            assert shown in visible(log)
+        await pilot.press("n")
+        assert "hit 5" in visible(log)
+
+
+async def test_a_row_scrolled_to_the_right_stays_there_as_lines_come() -> None:
+    async with pane() as (log, pilot):
+        log.append_lines(["0123456789" * 20])
+        await pilot.pause()
+        log.scroll_to(x=105, animate=False)
+        await pilot.pause()
+        log.append_lines(["short"] * 3000)
+        await pilot.press("g")
+        await pilot.pause()
+        log.scroll_to(y=0, animate=False)
+        await pilot.pause()
+        assert visible(log)[0].startswith("56789")
+
+
+async def test_a_mark_is_seen_whatever_the_filter() -> None:
+    async with pane() as (log, pilot):
+        log.append_lines(["a", "b"])
+        log.filter_by("a")
+        await pilot.press("m")
+        log.append_lines(["a2"])
+        await pilot.pause()
+        assert [line[:2] for line in visible(log) if line] == ["a", "──", "a2"]
+
+
+async def test_an_empty_pane_says_why() -> None:
+    async with pane() as (log, pilot):
+        log.empty_text = "nothing [/yet]"
+        await pilot.pause()
+        assert visible(log)[0] == "nothing [/yet]"
+        log.append_lines(["a", "b"])
+        log.filter_by("zzz")
+        await pilot.pause()
+        assert visible(log)[0] == "None of 2 lines matches zzz"
+
+
+async def test_following_is_told_when_it_changes() -> None:
+    told: list[bool] = []
+
+    class Told(Shown):
+        def on_log_pane_follow_changed(self, event: LogPane.FollowChanged) -> None:
+            told.append(event.following)
+
+    app = Told()
+    async with app.run_test(size=(40, 12)) as pilot:
+        log = app.query_one(LogPane)
+        log.focus()
+        log.append_lines(["x"] * 50)
+        await pilot.press("s", "s")
+        await pilot.pause()
+    assert told == [False, True]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.color import Color
 from textual.widgets import Static
 
 from llmgw_tui import themes
@@ -41,7 +42,10 @@ async def test_every_shipped_theme_loads_and_is_painted() -> None:
     loaded, faults = themes.load_themes()
     names = {one.theme.name for one in loaded}
     assert faults == []
-    assert {"llmgw-dark", "llmgw-light", "high-contrast", "deuteranopia", "ansi"} <= names
+    assert names == {
+        "llmgw-dark", "llmgw-light", "high-contrast", "deuteranopia", "tritanopia", "ansi",
+        "harbour", "moor",
+    }  # fmt: skip
     app = Shown()
     async with app.run_test(size=(40, 12)) as pilot:
         for one in loaded:
@@ -64,6 +68,8 @@ def test_text_of_every_shipped_theme_can_be_read() -> None:
         ('[status]\nready = "red"\n', "colors.primary is missing"),
         ("colours = 1\n", "no key 'colours'"),
         ('dark = "false"\n[colors]\nprimary = "red"\n', "dark must be true or false"),
+        ("a = " + "[" * 5000, "nested too deeply"),
+        ("a = " + "1" * 5000, "cannot be used"),
         ('name = 5\n[colors]\nprimary = "red"\n', "name must be text"),
     ],
 )
@@ -76,6 +82,56 @@ def test_a_broken_file_is_a_sentence_and_the_others_load(
     assert len(faults) == 1
     assert words in faults[0]
     assert "bad.toml" in faults[0]
+
+
+def test_states_of_every_shipped_theme_can_be_read_on_every_ground() -> None:
+    faint = [
+        (one.theme.name, state, ground)
+        for one in shipped()
+        if not one.theme.ansi
+        for state, color in one.theme.variables.items()
+        for ground in (one.theme.background, one.theme.surface, one.theme.panel)
+        if ground and themes.contrast(Color.parse(color), Color.parse(ground)) < 4.5
+    ]
+    assert faint == []
+
+
+@pytest.mark.parametrize("ground", ["", 'background = "#000000"\n'])
+def test_faint_text_is_told_and_the_theme_is_taken(tmp_path: Path, ground: str) -> None:
+    (tmp_path / "faint.toml").write_text(
+        f'[colors]\nprimary = "red"\nforeground = "#333333"\n{ground}'
+    )
+    loaded, sentences = themes.load_themes([tmp_path])
+    assert "faint" in {one.theme.name for one in loaded}
+    assert len(sentences) == 1
+    assert "faint.toml is hard to read" in sentences[0]
+
+
+async def test_what_the_loader_lets_through_never_ends_the_app(tmp_path: Path) -> None:
+    texts = {
+        "words": 'name = "my [/x] theme"\n[colors]\nprimary = "red"\n',
+        "mixed": '[colors]\nprimary = "ansi_red"\nbackground = "ansi_default"\n',
+        "clear": '[colors]\nprimary = "transparent"\n[status]\nready = "rgba(1,2,3,0.1)"\n',
+        "sixteen": 'ansi = true\ndark = false\n[colors]\nprimary = "red"\n',
+        "auto": '[colors]\nprimary = "auto"\n',
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    loaded = [one for one in themes.load_themes([tmp_path])[0] if one.path.parent == tmp_path]
+    assert loaded
+    app = Shown()
+    async with app.run_test(size=(40, 12)) as pilot:
+        for one in loaded:
+            app.register_theme(one.theme)
+            app.theme = one.theme.name
+            await pilot.pause()
+
+
+def test_folders_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    loaded, sentences = themes.load_themes([tmp_path / "missing", tmp_path / "file"])
+    assert len(loaded) == len(shipped())
+    assert sentences == []
 
 
 def test_a_persons_own_theme_wins_over_a_shipped_one(tmp_path: Path) -> None:
