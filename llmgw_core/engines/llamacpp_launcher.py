@@ -16,9 +16,11 @@ cannot be used, 66 for a file that cannot, 69 without xllamacpp, and the server'
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from typing import Any
@@ -215,11 +217,26 @@ def serve(settings: list[Setting], loaded: int) -> int:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
         say(f"the server did not start ({error})")
+        if is_taken(params.hostnames[0], params.port):
+            # its own line about this may not have been written before it gave up
+            say(f"port {params.port} is taken")
         return 1
     say(f"ready on {server.listening_address} after {time.monotonic() - began:.1f} s")
     os.write(loaded, b"1")
     while True:
         signal.pause()
+
+
+def is_taken(host: str, port: int) -> bool:
+    """Whether somebody listens on this address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 # ---- the first process

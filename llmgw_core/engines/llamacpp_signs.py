@@ -12,6 +12,8 @@ _OURS = "llmgw: error: "
 _SIGNS = tuple(
     (re.compile(sign), sentence)
     for sign, sentence in (
+        (r"llmgw: port (\d+) is taken",
+         "port {0} was taken by another process; it is tried again on another port"),
         (r"couldn't bind HTTP server socket.*port: (\d+)",
          "port {0} was taken by another process; it is tried again on another port"),
         (r"couldn't bind",

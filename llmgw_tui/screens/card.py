@@ -82,11 +82,6 @@ class CardScreen(FramedScreen):
         with BODIES[self.kind](id="card"):
             yield plain("", id="card-text")
 
-    def on_mount(self) -> None:
-        """Fill it."""
-        self.apply()
-        self.update_bars()
-
     def scope(self) -> Scope:
         """The keys of its kind."""
         return SCOPES[self.kind]
@@ -97,7 +92,8 @@ class CardScreen(FramedScreen):
 
     def on_resize(self) -> None:
         """Curves are as wide as there is room."""
-        self._draw()
+        if self.query(CardBody):  # the first size may come before the body is there
+            self._draw()
 
     def selection(self) -> Selection:
         """What verbs act on here."""

@@ -72,6 +72,7 @@ class LogsView(View):
     def _restart(self) -> None:
         self.left()
         self.pane.clear()
+        self.pane.following = True
         self._lines, self._ended = 0, ""
         self._reader = asyncio.create_task(self._read(), name="console log")
 

@@ -114,6 +114,16 @@ class Cluster:
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
 
+    async def gone(self) -> None:
+        """Wait until no process of this test is left; a node's sampler ends within its interval."""
+        try:
+            async with asyncio.timeout(20):
+                while self.processes():
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            words = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.processes()]
+            raise AssertionError(f"processes are left: {words}") from None
+
     def processes(self) -> list[int]:
         """Every process that has this test's folder in its command line or environment."""
         mark = os.fsencode(self.folder)

@@ -95,7 +95,7 @@ async def test_the_whole_life(cluster: Cluster) -> None:
     await cluster.do("shutdown", stop_replicas=True, stop_gateway=True)
     assert cluster.daemon is not None
     assert await asyncio.to_thread(cluster.daemon.wait, 20) == 0
-    assert cluster.processes() == []
+    await cluster.gone()
 
 
 async def _leave_in_mid_stream(cluster: Cluster, url: str) -> None:
