@@ -89,6 +89,7 @@ class FramedScreen(Screen[None]):
     def _filtered(self, event: Prompt.Filtered) -> None:
         event.stop()
         self.filter_by(event.text)
+        self.apply()
 
     @on(Prompt.Sought)
     def _sought(self, event: Prompt.Sought) -> None:
