@@ -91,10 +91,10 @@ class ConsoleApp(App[int]):
     def on_mount(self) -> None:
         """Colours and keys first; the engine only after the first paint."""
         self.set_keymap(dict(self.options.keys))
-        self.set_class(self.ascii, "-ascii")
         faults = [*self.looks.start(), *keymap_faults(ACTIONS, self.options.keys)]
         if faults:
             self.say("\n".join(faults), severity="warning")
+        self.apply()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:

@@ -149,7 +149,6 @@ class Moves:
         """One step back."""
         app = self._app
         if isinstance(screen := app.screen, FramedScreen) and screen.step_back():
-            screen.apply()
             return
         if len(app.screen_stack) > 1:
             app.pop_screen()

@@ -33,11 +33,6 @@ class FramedScreen(Screen[None]):
         yield Prompt(self.app.complete)
         yield KeyBar()
 
-    def on_mount(self) -> None:
-        """Show what is known already."""
-        self.apply()
-        self.update_bars()
-
     def content(self) -> Iterable[Widget]:
         """What the screen is for."""
         return ()
@@ -89,7 +84,6 @@ class FramedScreen(Screen[None]):
     def _filtered(self, event: Prompt.Filtered) -> None:
         event.stop()
         self.filter_by(event.text)
-        self.apply()
 
     @on(Prompt.Sought)
     def _sought(self, event: Prompt.Sought) -> None:

@@ -30,7 +30,6 @@ from llmgw_tui.app import ConsoleApp  # noqa: E402
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WAIT_S = 20.0
 ROUNDS = 3
-STILL = 3
 CHARACTERS = {
     "space": " ", "plus": "+", "minus": "-", "colon": ":", "slash": "/", "question_mark": "?",
     "equals_sign": "=", "full_stop": ".", "exclamation_mark": "!", "underscore": "_",
@@ -91,17 +90,6 @@ class Console:
             while not condition():
                 await asyncio.sleep(0.01)
                 await self.settle()
-
-    async def still(self) -> str:
-        """The screen once it has stopped changing, bounded."""
-        async with asyncio.timeout(WAIT_S):
-            same, before = 0, ""
-            while same < STILL:
-                await asyncio.sleep(0.03)
-                await self.settle()
-                now = self.screen
-                same, before = (same + 1 if now == before else 0), now
-        return before
 
     async def type(self, text: str) -> None:
         """Type a line, and enter."""
