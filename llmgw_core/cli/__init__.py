@@ -19,5 +19,10 @@ def main() -> None:
         # The reader of our output has left (head, a closed pager): nothing is wrong.
         sys.stderr.close()
         raise SystemExit(1) from None
+    except OSError as error:
+        # A disk, folder or file that fails where nobody could do more about it than the person.
+        where = f" ({error.filename})" if error.filename else ""
+        sys.stderr.write(f"llmgw: {error.strerror or error}{where}; mend that and try again\n")
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -142,7 +142,7 @@ class Keeper:
     def _read_cordons(self) -> dict[str, str]:
         try:
             data = json.loads(self._cordon_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:
             log.warning("cordons.unreadable file=%s error=%s", self._cordon_file, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from llmgw_core.errors import Refused
+from llmgw_core.errors import LlmgwError, Refused
 from llmgw_core.paths import make_private
 
 LOCK_NAME = "controller.lock"
@@ -39,7 +40,18 @@ class StateLock:
 
         Raises:
             Refused: another process holds it; the message names it.
+            LlmgwError: the state directory cannot be made or written.
         """
+        try:
+            return self._acquire(mode)
+        except OSError as error:
+            self.release()
+            raise LlmgwError(
+                f"the state directory {self.path.parent} cannot be used: {error.strerror}",
+                hint="free some space, or name another with --state",
+            ) from error
+
+    def _acquire(self, mode: str) -> Holder:
         make_private(self.path.parent)
         file = self.path.open("a+", encoding="utf-8")
         try:
@@ -50,18 +62,19 @@ class StateLock:
                 f"another controller runs this cluster: {describe(read_holder(self.path.parent))}",
                 hint="attach to it with `llmgw`, or stop it first",
             ) from None
+        self._file = file
         holder = Holder(os.getpid(), mode, socket.gethostname(), time.time())
         file.seek(0)
         file.truncate()
         json.dump(asdict(holder), file)
         file.flush()
-        self._file = file
         return holder
 
     def release(self) -> None:
         """Give the lock back; nothing happens where it is not held."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what a full disk did not take is given up here
+                self._file.close()
             self._file = None
 
 

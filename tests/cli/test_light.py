@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -105,3 +106,44 @@ def test_the_console_without_a_terminal_says_so(tmp_path: Path) -> None:
     done = llmgw(tmp_path)
     assert done.returncode == 4
     assert "needs a terminal" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--headless"], ["run", "add", "M"], ["demo", "--check"]])
+def test_a_state_directory_that_cannot_be_made_is_one_sentence(
+    tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    toml = tmp_path / "m.toml"
+    toml.write_text(
+        '[[models]]\nname = "m"\nsource = "/w/m.gguf"\n'
+        '[[models.profiles]]\nname = "cpu"\nengine = "llamacpp"\n'
+    )
+    state = ["--state", str(tmp_path / "file" / "state")]
+    given = [str(toml) if word == "M" else word for word in words]
+    if "demo" in words:
+        state = []
+        given += ["--directory", str(tmp_path / "file" / "demo")]
+    done = llmgw(tmp_path, *state, *given)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("llmgw: ")
+    assert str(tmp_path / "file") in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(mounted, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this root may not mount")
+    try:
+        with (disk / "fill").open("wb", buffering=0) as fill, contextlib.suppress(OSError):
+            while True:
+                fill.write(bytes(1024))
+        done = llmgw(tmp_path, "--state", str(disk / "state"), "--headless")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr
