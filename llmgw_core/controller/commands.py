@@ -12,7 +12,7 @@ from llmgw_core.api.views import Command, CommandResult, ModelView, NodeView, Re
 from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.core import Controller
 from llmgw_core.controller.replica import Replica
-from llmgw_core.errors import InvalidInput, LlmgwError, NotFound
+from llmgw_core.errors import InvalidInput, LlmgwError, NotFound, Refused
 from llmgw_core.nodes.api import NodeHandle
 
 Args = dict[str, Any]
@@ -221,6 +221,8 @@ class Commands:
 
     async def _handover(self, args: Args, actor: str) -> CommandResult:
         """End the loop and leave everything running, for a daemon to find."""
+        if self.controller.halted or self.controller.stopping.is_set():
+            raise Refused("the controller ends already, and there is nothing to hand over")
         self.controller.halted = self.controller.handed_over = True
         self.controller.events.add(
             "controller.handover", f"{actor} handed over to a daemon", actor=actor)  # fmt: skip

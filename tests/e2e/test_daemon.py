@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from llmgw_core.errors import InvalidInput, NotFound
+from llmgw_core.api.views import Command
+from llmgw_core.controller.engine import EngineRun
+from llmgw_core.errors import InvalidInput, NotFound, Refused
 from tests.e2e.cluster import Cluster
 
 
@@ -122,3 +124,19 @@ async def test_a_killed_gateway_is_started_again(cluster: Cluster) -> None:
         lambda s: s.gateway.pid not in (None, before) and s.gateway.state == "serving",
         "another gateway serves",
     )
+
+
+async def test_what_was_stopped_is_not_handed_over(tmp_path: Path) -> None:
+    """A terminal that closes just after a shutdown must not bring everything back."""
+    config = tmp_path / "config.toml"
+    config.write_text("[gateway]\nport = 0\n")
+    engine = EngineRun(tmp_path / "state", config, "console")
+    client = await engine.start()
+    try:
+        stop = {"stop_replicas": True, "stop_gateway": True}
+        await client.command(Command("shutdown", stop, "test"))
+        with pytest.raises(Refused, match="ends already"):
+            await client.command(Command("handover", {}, "test"))
+        assert not engine.handed_over
+    finally:
+        await client.aclose()
