@@ -287,13 +287,25 @@ async def _run(options: LaunchOptions) -> tuple[int, str]:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end, number)
+    watch = asyncio.create_task(_leave_with_engine(app), name="console engine")
     try:
         code = await app.run_async(mouse=options.mouse)
         if signal.SIGHUP in ended_by:
             await _hand_over(app)
     finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
         await app.end()
     return code if code is not None else app.return_code or 0, app.farewell
+
+
+async def _leave_with_engine(app: ConsoleApp) -> None:
+    """Close the console when the engine in this process has been ended, by whomever."""
+    if app.options.ended is None:
+        return
+    sentence = await app.options.ended()
+    app.farewell = app.farewell or sentence
+    app.exit(0)
 
 
 async def _hand_over(app: ConsoleApp) -> None:

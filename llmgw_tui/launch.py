@@ -23,6 +23,9 @@ class LaunchOptions:
     connect: Callable[[Callable[[str], None]], Awaitable[Client]]
     """Reaches or starts the engine; called after the first paint, with a function for sentences
     about progress. Called again when a connection is lost. Raises ``LlmgwError``."""
+    ended: Callable[[], Awaitable[str]] | None = None
+    """Comes back when an engine that runs in this process has ended, with a sentence about it:
+    there is nothing left to show then, and the console closes."""
     cluster: str
     """Shown until the engine says its name."""
     theme: str | None = None

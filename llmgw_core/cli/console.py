@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from llmgw_core.cli.place import Place
 if TYPE_CHECKING:
     from llmgw_core.api.client import Client
     from llmgw_core.controller.engine import EngineRun
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Connection:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.engine: EngineRun | None = None
+        self._opened = asyncio.Event()
 
     async def open(self, progress: Callable[[str], None]) -> Client:
         """Called after the first paint, and again when an attached controller went away."""
@@ -47,7 +51,22 @@ class Connection:
         progress("loading the engine")
         make = await asyncio.to_thread(self._make_engine)
         self.engine = make
-        return await make.start(progress)
+        client = await make.start(progress)
+        self._opened.set()
+        return client
+
+    async def ended(self) -> str:
+        """Wait until this console's own engine ends, whoever ended it; says so in a sentence."""
+        await self._opened.wait()
+        if self.engine is None:
+            return ""
+        try:
+            await self.engine.wait()
+        except Exception:
+            # the boundary of the engine: what broke it is in the log, and the person is told
+            log.exception("console.engine_broke")
+            return f"the engine broke; see {self.place.state / 'llmgw.log'}"
+        return "the controller of this console was ended"
 
     def _attach(self, holder: str) -> Client:
         from llmgw_core.api.attached import AttachedClient
@@ -80,6 +99,7 @@ def console(place: Place, look: Look) -> int:
     connection = Connection(place)
     options = launch.LaunchOptions(
         connect=connection.open,
+        ended=connection.ended,
         cluster=config.cluster,
         theme=look.theme or config.console.theme,
         read_only=look.read_only,

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from llmgw_core.api.views import Command
+from llmgw_core.cli.console import Connection
+from llmgw_core.cli.place import Place
 from llmgw_core.controller.engine import EngineRun
 from llmgw_core.errors import InvalidInput, NotFound, Refused
 from tests.e2e.cluster import Cluster
@@ -139,4 +141,22 @@ async def test_what_was_stopped_is_not_handed_over(tmp_path: Path) -> None:
             await client.command(Command("handover", {}, "test"))
         assert not engine.handed_over
     finally:
+        await client.aclose()
+
+
+async def test_a_console_hears_that_its_engine_was_ended(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[gateway]\nport = 0\n")
+    connection = Connection(Place(config, tmp_path / "state"))
+    heard = asyncio.create_task(connection.ended())
+    client = await connection.open(lambda _: None)
+    try:
+        assert client.where == "here"
+        assert not heard.done()
+        stop = {"stop_replicas": True, "stop_gateway": True}
+        await client.command(Command("shutdown", stop, "test"))
+        async with asyncio.timeout(20):
+            assert "was ended" in await heard
+    finally:
+        heard.cancel()
         await client.aclose()
