@@ -66,7 +66,7 @@ class Connection:
             # the boundary of the engine: what broke it is in the log, and the person is told
             log.exception("console.engine_broke")
             return f"the engine broke; see {self.place.state / 'llmgw.log'}"
-        return "the controller of this console was ended"
+        return "" if self.engine.handed_over else "the controller of this console was ended"
 
     def _attach(self, holder: str) -> Client:
         from llmgw_core.api.attached import AttachedClient

@@ -109,6 +109,8 @@ async def _watch(
             continue
         if status is None or status.state is InstanceState.NONE:
             return None
+        if status.state is InstanceState.EXITED and status.exit_status == 0:
+            return None  # its log was taken away between our looking at its state and at the log
         if not _under_way(status):
             raise EngineFailed(_ended(name, status))
         await sleep(_POLL_S)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from llmgw_core.errors import EngineFailed, InvalidInput
+from llmgw_core.nodes.instance import InstanceState, InstanceStatus, LogChunk
+from llmgw_core.nodes.instances import Instances
 from llmgw_core.nodes.probe import ProbeHints, probe
-from llmgw_core.nodes.provision import provision
+from llmgw_core.nodes.provision import _watch, provision
 from tests.nodes.local_exec import LocalExec
 from tests.nodes.shells import local, until_true
 
@@ -191,3 +194,28 @@ async def test_other_engines_are_not_installed(local: LocalExec, tmp_path: Path)
     with pytest.raises(InvalidInput, match="llmgw can install llamacpp, not vllm"):
         await provision(local, "vllm", progress=print, state_dir=str(tmp_path))
     assert local.calls == 0
+
+
+async def test_a_job_that_another_tidied_up_between_two_looks_is_not_a_failure() -> None:
+    """Its end was seen, and its log was taken away before the last line was read."""
+
+    class TidiedUp(Instances):
+        def __init__(self) -> None:
+            """Ask nothing."""
+
+        async def refresh(self) -> Mapping[str, InstanceStatus]:
+            return {"job": InstanceStatus("job", InstanceState.EXITED, exit_status=0)}
+
+        async def read_log(
+            self,
+            name: str,
+            offset: int | None = None,
+            limit: int = 65536,
+            previous: bool = False,
+        ) -> LogChunk:
+            return LogChunk(b"", 0, 0)
+
+    async def no_pause(seconds: float) -> None:
+        """Go on at once."""
+
+    assert await _watch(TidiedUp(), "job", lambda _: None, no_pause) is None
