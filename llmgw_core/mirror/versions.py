@@ -1,0 +1,68 @@
+"""What the mirror holds, as frozen values. Sizes are bytes, rates bytes per second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FileState(StrEnum):
+    """Where a file of a version stands."""
+
+    WAITING = "waiting"
+    FETCHING = "fetching"
+    CHECKING = "checking"
+    DONE = "done"
+    FAILED = "failed"
+    DAMAGED = "damaged"
+    """Its content no longer has the checksum that it was stored under."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorFile:
+    """One file of a version."""
+
+    file: str
+    """Path below the version, with forward slashes."""
+    bytes_done: int
+    bytes_total: int | None
+    state: FileState
+    sha256: str | None = None
+    rate: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorVersion:
+    """One downloaded state of a model's weights: ``MODEL/VERSION/FILE…``."""
+
+    model: str
+    version: str
+    files: tuple[MirrorFile, ...]
+    source: str = ""
+    """Where it was pulled from, as it was asked for."""
+    revision: str = ""
+    """The hub's commit, or the server's ETag; empty where there is none."""
+    created: float | None = None
+
+    @property
+    def name(self) -> str:
+        """``MODEL/VERSION``."""
+        return f"{self.model}/{self.version}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every file of it is here and was checked."""
+        return bool(self.files) and all(file.state is FileState.DONE for file in self.files)
+
+    @property
+    def bytes_total(self) -> int | None:
+        """Sum of the final sizes; None while one of them is unknown."""
+        sizes = [file.bytes_total for file in self.files]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    @property
+    def bytes_done(self) -> int:
+        """What has come so far."""
+        return sum(file.bytes_done for file in self.files)
