@@ -101,6 +101,24 @@ class GatewayConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorConfig:
+    """``[mirror]``: the store of weights, and how nodes reach it."""
+
+    path: str | None = None
+    """Folder of the store; ``mirror`` in the state directory where left out."""
+    host: str = "127.0.0.1"
+    """Where it listens. Nodes that cannot reach it have weights pushed over SSH."""
+    port: int = 0
+    """0 takes a free one."""
+    url: str | None = None
+    """The address that nodes fetch from, where it is not simply host and port."""
+    rate_limit_mb_s: float | None = None
+    """MB (10^6 bytes) a second that all fetches together may take."""
+    hub_endpoint: str | None = None
+    """A model hub other than huggingface.co; HF_ENDPOINT says it too."""
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerConfig:
     """``[controller]``: how the loop behaves."""
 
@@ -128,6 +146,7 @@ class Config:
     path: Path | None = None
     cluster: str = "llmgw"
     gateway: GatewayConfig = GatewayConfig()
+    mirror: MirrorConfig = MirrorConfig()
     controller: ControllerConfig = ControllerConfig()
     console: ConsoleConfig = ConsoleConfig()
     nodes: tuple[NodeConfig, ...] = ()

@@ -24,6 +24,7 @@ from llmgw_core.config import (
     ConsoleConfig,
     ControllerConfig,
     GatewayConfig,
+    MirrorConfig,
     OwnerConfig,
 )
 from llmgw_core.config_nodes import parse_nodes
@@ -120,6 +121,7 @@ def _load(
         path=path,
         cluster=_cluster(top),
         gateway=_gateway(top.table("gateway")),
+        mirror=_mirror(top.table("mirror")),
         controller=_controller(top.table("controller")),
         console=_console(top.table("console")),
         nodes=parse_nodes(top, engines),
@@ -183,6 +185,24 @@ def _gateway(table: Table) -> GatewayConfig:
     )
     if config.max_body_mb == 0:
         table.wrong("max_body_mb", "must be more than 0")
+    table.done()
+    return config
+
+
+def _mirror(table: Table) -> MirrorConfig:
+    usual = MirrorConfig()
+    config = MirrorConfig(
+        path=table.text("path"),
+        host=table.text("host", usual.host),
+        port=table.whole("port", usual.port, most=65535),
+        url=table.text("url"),
+        rate_limit_mb_s=table.number("rate_limit_mb_s") or None,
+        hub_endpoint=table.text("hub_endpoint"),
+    )
+    for key in ("url", "hub_endpoint"):
+        said = getattr(config, key)
+        if said and not said.lower().startswith(("http://", "https://")):
+            table.wrong(key, "must begin with http:// or https://")
     table.done()
     return config
 

@@ -20,6 +20,7 @@ from llmgw_core.catalog.model import (
     Slo,
 )
 from llmgw_core.catalog.secrets import masked_source
+from llmgw_core.catalog.sources import read_source
 from llmgw_core.catalog.tables import Table
 
 MOST_REPLICAS = 10_000
@@ -27,8 +28,6 @@ MOST_REPLICAS = 10_000
 LONGEST_NAME = 256
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MIRROR = re.compile(r"mirror:[^/\s]+/[^/\s]+(?:/.*)?")
-_HUB = re.compile(r"hf:[^/\s:@]+/[^/\s:@]+(?:@[^\s:]+)?(?::\S.*)?")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://.*")
 
 
@@ -106,24 +105,16 @@ def _source(table: Table) -> str:
 
 def _source_problem(source: str) -> str | None:
     """What is wrong with the form of a source, or None."""
-    if source.startswith("mirror:"):
-        parts = source.removeprefix("mirror:").split("/")
-        good = _MIRROR.fullmatch(source) and not {".", ".."} & set(parts)
-        return None if good else "must read mirror:MODEL/VERSION or mirror:MODEL/VERSION/FILE"
-    if source.startswith("hf:"):
-        return None if _HUB.fullmatch(source) else "must read hf:ORG/REPO[@REVISION][:FILE]"
+    if read_source(source) is None:
+        if source.startswith("mirror:"):
+            return "must read mirror:MODEL/VERSION or mirror:MODEL/VERSION/FILE"
+        if source.startswith("hf:"):
+            return "must read hf:ORG/REPO[@REVISION][:FILE]"
+        return "has no host name"
     scheme = _SCHEME.fullmatch(source)
-    if scheme is None:
+    if scheme is None or scheme[1].lower() in ("http", "https"):
         return None
-    if scheme[1].lower() not in ("http", "https"):
-        return "has an unknown scheme; use mirror:, hf:, http://, https:// or a path on the node"
-    from urllib.parse import urlsplit
-
-    try:
-        host = urlsplit(source).hostname
-    except ValueError:
-        host = None
-    return None if host else "has no host name"
+    return "has an unknown scheme; use mirror:, hf:, http://, https:// or a path on the node"
 
 
 def _scaling(table: Table) -> Scaling:

@@ -12,7 +12,7 @@ from llmgw_core.config_file import parse_config
 from tests.catalog.standins import ENGINES
 
 EVERY_TABLE = "[[nodes]]\n[[owners]]\n[[classes]]\n[[models]]\n[[models.profiles]]\n"
-TABLES = {"gateway", "controller", "console", "owners", "classes", "models", "profiles"}
+TABLES = {"gateway", "mirror", "controller", "console", "owners", "classes", "models", "profiles"}
 """Not ``nodes``: that is a key of profiles, too."""
 
 
