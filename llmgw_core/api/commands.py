@@ -8,6 +8,10 @@ edit          {name, toml}             remove {name}
 restart       {replica}                stop   {replica}
 node.trust    {name, fingerprint?}     node.cordon / node.uncordon / node.drain {name}
 node.provision {name, engine?}         node.probe {name}
+serve.plan    {source, fields?}        a serve plan and its form, with the fields typed so far
+mirror.pull   {source, model?, version?}     mirror.cancel {model, version}
+mirror.rm     {model, version}         mirror.verify {model?, version?}
+mirror.clean  {dry_run: bool}
 reload        {}                       plan {}            explain {name}
 shutdown      {stop_replicas: bool, stop_gateway: bool}
 handover      {}                       the console's engine gives way to a daemon
@@ -18,8 +22,9 @@ from __future__ import annotations
 NAMES = (
     "scale", "class", "owner", "resources", "add", "edit", "remove", "restart", "stop",
     "node.trust", "node.cordon", "node.uncordon", "node.drain", "node.provision", "node.probe",
+    "serve.plan", "mirror.pull", "mirror.cancel", "mirror.rm", "mirror.verify", "mirror.clean",
     "reload", "plan", "explain", "shutdown", "handover",
 )  # fmt: skip
 
-DANGEROUS = frozenset(NAMES) - {"plan", "explain"}
+DANGEROUS = frozenset(NAMES) - {"plan", "explain", "serve.plan"}
 """Those that change something: refused in read-only mode."""

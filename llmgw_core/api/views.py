@@ -83,6 +83,10 @@ class ReplicaView(msgspec.Struct, frozen=True):
     since: float = 0.0
     progress: float | None = None
     """Of fetching or loading, 0 to 1."""
+    fetched_bytes: int | None = None
+    """While it fetches: what lies on the node, of ``fetch_bytes``, at ``fetch_rate`` a second."""
+    fetch_bytes: int | None = None
+    fetch_rate: float | None = None
     port: int | None = None
     pid: int | None = None
     revision: str | None = None
@@ -101,6 +105,8 @@ class ReplicaView(msgspec.Struct, frozen=True):
     """Requests in flight as the gateway counts them."""
     memory_gb: float | None = None
     """Resident memory of the engine, measured."""
+    peak_gb: float | None = None
+    """The most that this run has used so far."""
     load_time_s: float | None = None
     tokens_history: tuple[float | None, ...] = ()
 
@@ -203,6 +209,53 @@ class GatewayView(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class MirrorFileView(msgspec.Struct, frozen=True):
+    """One file of a version; sizes in bytes, rate in bytes a second."""
+
+    file: str
+    bytes_done: int
+    bytes_total: int | None
+    state: str
+    """waiting, fetching, checking, done, failed, damaged."""
+    sha256: str | None = None
+    rate: float | None = None
+    error: str = ""
+
+
+class MirrorVersionView(msgspec.Struct, frozen=True):
+    """One version of a model's weights in the mirror."""
+
+    model: str
+    version: str
+    files: tuple[MirrorFileView, ...]
+    source: str = ""
+    revision: str = ""
+    state: str = "done"
+    """pulling, done, failed, damaged, incomplete."""
+    bytes_done: int = 0
+    bytes_total: int | None = None
+    rate: float | None = None
+    error: str = ""
+    created: float | None = None
+    used_by: tuple[str, ...] = ()
+    """Models of the catalog that need it."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that hold it whole."""
+
+
+class MirrorView(msgspec.Struct, frozen=True):
+    """The mirror: its process, its disk, and what it holds."""
+
+    state: str = "down"
+    """starting, serving, down."""
+    address: str | None = None
+    pid: int | None = None
+    root: str = ""
+    disk_free_gb: float | None = None
+    versions: tuple[MirrorVersionView, ...] = ()
+    reason: str = ""
+
+
 class ControllerView(msgspec.Struct, frozen=True):
     """Who runs this cluster."""
 
@@ -232,6 +285,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     nodes: tuple[NodeView, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
     models: tuple[ModelView, ...] = ()
+    mirror: MirrorView = MirrorView()
 
 
 class EventView(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.replica import Phase, Replica
 from llmgw_core.nodes.facts import NodeState
 from llmgw_core.placement.place import Obstacle, booking_for, place
-from llmgw_core.placement.rooms import Booking, Room, book
+from llmgw_core.placement.rooms import Booking, Room, Weights, book
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,10 @@ class World:
     unread: tuple[str, ...] = ()
     """Nodes whose replicas are not known yet: nothing is started while there are some, since it
     may run there already."""
+    weights: Mapping[str, Weights] = field(default_factory=dict)
+    """By model: what a node must hold or fetch. Models whose weights are on the nodes lack."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """By model: why it cannot start anywhere yet, such as weights that the mirror still pulls."""
 
 
 class Kind(StrEnum):
@@ -174,8 +178,13 @@ class _Planner:
             reason = f"waits to hear from {names}, where it may run already"
             self.pending.append(Pending(model.name, model.profiles[0].name, None, reason))
             return 0
+        waits = self.world.waiting.get(model.name)
+        if waits:
+            self.pending.append(Pending(model.name, model.profiles[0].name, None, waits))
+            return 0
+        weights = self.world.weights.get(model.name)
         for number in range(count):
-            placed, obstacles = place(model, self.rooms)
+            placed, obstacles = place(model, self.rooms, weights)
             if placed is None:
                 self.pending += [_pending(model, obstacle) for obstacle in obstacles]
                 return number

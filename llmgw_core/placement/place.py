@@ -1,7 +1,8 @@
 """Where one more replica of a model goes, or, node by node, why it fits nowhere. Pure.
 
 GPU profiles pack (the fullest node that still fits); CPU profiles spread (fewest replicas, then
-most free memory), since nothing else keeps two replicas from sharing a machine's cores.
+most free memory), since nothing else keeps two replicas from sharing a machine's cores. Among
+nodes that are as good, one that holds the weights already comes first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from llmgw_core.catalog.model import Model, Profile
 from llmgw_core.nodes.facts import NodeState
-from llmgw_core.placement.rooms import Booking, Room
+from llmgw_core.placement.rooms import Booking, Room, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,18 @@ def booking_for(replica: str, node: str, profile: Profile) -> Booking:
     )
 
 
-def place(model: Model, rooms: Mapping[str, Room]) -> tuple[Placed | None, tuple[Obstacle, ...]]:
+def place(
+    model: Model, rooms: Mapping[str, Room], weights: Weights | None = None
+) -> tuple[Placed | None, tuple[Obstacle, ...]]:
     """The first profile by priority that fits, with its node; and what spoke against the others.
 
     The obstacles are complete where nothing fits; profiles after the winner are not examined.
+    ``weights`` is what has to be fetched; None where it lies on the nodes in any case.
     """
     obstacles: list[Obstacle] = []
     by_priority = sorted(model.profiles, key=lambda profile: -profile.priority)
     for profile in by_priority:
-        placed, against = place_profile(profile, rooms.values())
+        placed, against = place_profile(profile, rooms.values(), weights)
         obstacles += against
         if placed is not None:
             return placed, tuple(obstacles)
@@ -55,7 +59,7 @@ def place(model: Model, rooms: Mapping[str, Room]) -> tuple[Placed | None, tuple
 
 
 def place_profile(
-    profile: Profile, rooms: Iterable[Room]
+    profile: Profile, rooms: Iterable[Room], weights: Weights | None = None
 ) -> tuple[Placed | None, tuple[Obstacle, ...]]:
     """Where one replica of this profile goes, and which nodes cannot take it."""
     if profile.nodes > 1:
@@ -64,7 +68,7 @@ def place_profile(
     fits: list[Room] = []
     obstacles: list[Obstacle] = []
     for room in rooms:
-        reasons = refusals(profile, room)
+        reasons = refusals(profile, room, weights)
         if reasons:
             obstacles.append(Obstacle(profile.name, room.name, ", ".join(reasons)))
         else:
@@ -74,15 +78,24 @@ def place_profile(
             obstacles.append(Obstacle(profile.name, None, "no node is configured"))
         return None, tuple(obstacles)
     if profile.on_cpu:
-        best = min(fits, key=lambda room: (room.replicas, -(room.free_memory_gb or 0.0)))
+        best = min(
+            fits,
+            key=lambda room: (
+                room.replicas, not room.holds(weights), -(room.free_memory_gb or 0.0)
+            ),
+        )  # fmt: skip
         why = f"spread: {_replicas(best.replicas)} there before"
     else:
-        best = min(fits, key=lambda room: (room.free_gpus or 0, room.replicas))
+        best = min(
+            fits, key=lambda room: (room.free_gpus or 0, not room.holds(weights), room.replicas)
+        )
         why = f"packed: {best.free_gpus} of {best.gpus} GPUs were free"
+    if weights is not None and best.holds(weights):
+        why += ", and the weights are there"
     return Placed(profile, (best.name,), why), tuple(obstacles)
 
 
-def refusals(profile: Profile, room: Room) -> list[str]:
+def refusals(profile: Profile, room: Room, weights: Weights | None = None) -> list[str]:
     """Every reason why this node cannot take the profile now; empty where it can."""
     if room.state is not NodeState.READY:
         return [f"node is {room.state}" + (f" ({room.reason})" if room.reason else "")]
@@ -103,7 +116,17 @@ def refusals(profile: Profile, room: Room) -> list[str]:
         )
     if profile.cpu_cores and cores is not None and cores < profile.cpu_cores:
         reasons.append(f"needs {profile.cpu_cores:g} cores, {max(cores, 0):g} are free")
-    return reasons
+    return reasons + _disk_refusals(room, weights)
+
+
+def _disk_refusals(room: Room, weights: Weights | None) -> list[str]:
+    """Whether the weights fit on its disk, where both sizes are known and they are not there."""
+    if weights is None or weights.size_gb is None or room.holds(weights):
+        return []
+    free = room.disk_free_gb
+    if free is None or free >= weights.size_gb:
+        return []
+    return [f"needs {weights.size_gb:.1f} GiB of disk for the weights, {free:.1f} are free"]
 
 
 def _gpu_refusals(profile: Profile, room: Room) -> list[str]:
@@ -117,7 +140,13 @@ def _gpu_refusals(profile: Profile, room: Room) -> list[str]:
     return []
 
 
-def headroom_free(model: Model, rooms: Mapping[str, Room], *, limit: int = 1000) -> int | None:
+def headroom_free(
+    model: Model,
+    rooms: Mapping[str, Room],
+    weights: Weights | None = None,
+    *,
+    limit: int = 1000,
+) -> int | None:
     """How many more replicas ``place`` would find room for now.
 
     None where no bound shows: the profile that wins reserves neither memory, cores nor GPUs, so
@@ -125,7 +154,7 @@ def headroom_free(model: Model, rooms: Mapping[str, Room], *, limit: int = 1000)
     """
     left = dict(rooms)
     for count in range(limit):
-        placed, _ = place(model, left)
+        placed, _ = place(model, left, weights)
         if placed is None:
             return count
         profile = placed.profile

@@ -22,6 +22,15 @@ class Booking:
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """What a node must have, or fetch, before a replica of a model can start there."""
+
+    key: str
+    """``MODEL/VERSION`` in the mirror."""
+    size_gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """A node as the planner sees it: totals, and what replicas and the node itself hold."""
 
@@ -46,6 +55,10 @@ class Room:
     unclaimed_gb: float = 0.0
     """Booked memory that its replicas have not taken yet."""
     replicas: int = 0
+    weights: frozenset[str] = frozenset()
+    """Versions of the mirror that lie here whole, as ``MODEL/VERSION``."""
+    disk_free_gb: float | None = None
+    """Where weights go."""
 
     @property
     def free_memory_gb(self) -> float | None:
@@ -68,6 +81,10 @@ class Room:
     def free_gpus(self) -> int | None:
         """GPUs that no replica holds."""
         return None if self.gpus is None else self.gpus - self.booked_gpus
+
+    def holds(self, weights: Weights | None) -> bool:
+        """Whether nothing has to be fetched here."""
+        return weights is None or weights.key in self.weights
 
     def with_booking(self, booking: Booking) -> Room:
         """This room after one more replica."""

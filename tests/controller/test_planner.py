@@ -89,6 +89,14 @@ def test_nothing_starts_while_a_node_that_may_run_it_already_was_not_heard_from(
     assert planned.pending_reason("m") == "waits to hear from b, where it may run already"
 
 
+def test_nothing_starts_while_the_mirror_pulls_its_weights_and_the_reason_says_so() -> None:
+    of = model()
+    world = World(now=0.0, models=(of,), rooms=(room("a"),), waiting={"m": "the mirror pulls it"})
+    planned = plan(world)
+    assert planned.actions == ()
+    assert planned.pending_reason("m") == "the mirror pulls it"
+
+
 def test_a_changed_profile_rolls_new_before_old_where_there_is_room() -> None:
     old = model(count=2)
     new = replace(old, profiles=(replace(CPU, args=("--ctx-size", "8192")),))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from llmgw_core.catalog.model import Model, Profile
 from llmgw_core.nodes.facts import NodeState
 from llmgw_core.placement.place import booking_for, headroom_free, place
-from llmgw_core.placement.rooms import Booking, Room, book
+from llmgw_core.placement.rooms import Booking, Room, Weights, book
 
 CPU = Profile("cpu", engine="llamacpp", min_memory_gb=4, cpu_cores=2)
 MODEL = Model("m", "/w/m.gguf", (CPU,))
@@ -124,3 +124,27 @@ def test_headroom_is_exactly_what_placing_finds(
 def test_headroom_is_unknown_where_nothing_bounds_it() -> None:
     free = replace(CPU, min_memory_gb=None, cpu_cores=None)
     assert headroom_free(Model("m", "/w", (free,)), {"a": room("a")}) is None
+
+
+def test_among_equals_the_node_that_holds_the_weights_comes_first() -> None:
+    weights = Weights("qwen/v1", 4.0)
+    held = frozenset({"qwen/v1"})
+    rooms = {"big": room("big", memory_gb=64.0), "held": room("held", weights=held)}
+    placed, _ = place(MODEL, rooms, weights)
+    assert placed is not None
+    assert placed.nodes == ("held",)
+    assert "the weights are there" in placed.why
+    crowded = {**rooms, "held": replace(rooms["held"], replicas=1)}
+    placed, _ = place(MODEL, crowded, weights)
+    assert placed is not None
+    assert placed.nodes == ("big",), "spreading over nodes counts more than a fetch"
+
+
+def test_a_node_without_disk_for_the_weights_is_refused_with_figures() -> None:
+    weights = Weights("qwen/v1", 4.0)
+    full = room("full", disk_free_gb=3.0)
+    placed, obstacles = place(MODEL, {"full": full}, weights)
+    assert placed is None
+    assert obstacles[0].reason == "needs 4.0 GiB of disk for the weights, 3.0 are free"
+    for fine in (replace(full, weights=frozenset({"qwen/v1"})), replace(full, disk_free_gb=None)):
+        assert place(MODEL, {"full": fine}, weights)[0] is not None
