@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,6 +31,8 @@ class MirrorFile:
     sha256: str | None = None
     rate: float | None = None
     error: str = ""
+    note: str = ""
+    """What went otherwise than planned and was mended, such as a download begun again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,12 @@ class MirrorVersion:
     version: str
     files: tuple[MirrorFile, ...]
     source: str = ""
-    """Where it was pulled from, as it was asked for."""
+    """Where it was pulled from, as it was asked for; never a login or a query."""
     revision: str = ""
     """The hub's commit, or the server's ETag; empty where there is none."""
     created: float | None = None
+    error: str = ""
+    """Why nothing is known about it, where its manifest cannot be read."""
 
     @property
     def name(self) -> str:
@@ -66,3 +71,22 @@ class MirrorVersion:
     def bytes_done(self) -> int:
         """What has come so far."""
         return sum(file.bytes_done for file in self.files)
+
+
+def to_wire(version: MirrorVersion) -> dict[str, object]:
+    """A version as JSON takes it."""
+    import msgspec  # for those who only name the types it would be a load for nothing
+
+    made: dict[str, object] = msgspec.to_builtins(version)
+    return made
+
+
+def from_wire(data: Mapping[str, object]) -> MirrorVersion:
+    """A version as ``to_wire`` gave it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    import msgspec
+
+    return msgspec.convert(data, MirrorVersion)
