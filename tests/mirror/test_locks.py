@@ -14,7 +14,7 @@ from llmgw_core.errors import Refused
 from llmgw_core.mirror.store import Store
 from llmgw_core.mirror.tidy import clean
 
-from .shelves import fill
+from .filled import fill
 
 HOLD = """
 import sys

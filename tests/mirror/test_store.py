@@ -17,7 +17,7 @@ from llmgw_core.mirror.sums import Sums, bad_pieces
 from llmgw_core.mirror.tidy import clean
 from llmgw_core.mirror.versions import FileState, from_wire, to_wire
 
-from .shelves import digest, fill, tree
+from .filled import digest, fill, tree
 
 
 @pytest.fixture
