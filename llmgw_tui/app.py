@@ -21,7 +21,7 @@ from llmgw_tui.actions import Action, Scope, allowed, effective_keys, keymap_fau
 from llmgw_tui.bindings import bindings_for
 from llmgw_tui.clipboard import MOST_BYTES, send
 from llmgw_tui.command_line import complete
-from llmgw_tui.launch import LaunchOptions
+from llmgw_tui.launch import LaunchOptions, release_collector
 from llmgw_tui.looks import Looks
 from llmgw_tui.orders import Orders
 from llmgw_tui.paint import clean_lines
@@ -98,6 +98,7 @@ class ConsoleApp(App[int]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        release_collector()
         self._link_task = asyncio.create_task(self._run_link(), name="console link")
         self.set_interval(APPLY_EVERY_S, self._apply_new)
         self.set_interval(CLOCK_EVERY_S, self._tick)

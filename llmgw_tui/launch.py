@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -54,6 +55,21 @@ def prepare_environment(options: LaunchOptions, environ: MutableMapping[str, str
     environ.setdefault("ESCDELAY", "100" if over_ssh else "50")
 
 
+def hold_collector() -> None:
+    """Collect no garbage until the first paint: nearly all that starting makes stays."""
+    gc.disable()
+
+
+def release_collector() -> None:
+    """Collect again, if that was held, but never search what starting made.
+
+    Searching it would stop the screen for as long as importing it took.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 def launch(options: LaunchOptions) -> int:
     """Run the console until it is left; returns the exit code.
 
@@ -63,6 +79,10 @@ def launch(options: LaunchOptions) -> int:
     prepare_environment(options, os.environ)
     # without a handler of its own a library's warning would be painted over the screen
     logging.lastResort = None
-    from llmgw_tui.app import run
+    hold_collector()
+    try:
+        from llmgw_tui.app import run
 
-    return run(options)
+        return run(options)
+    finally:
+        release_collector()

@@ -7,11 +7,18 @@ import sys
 
 def main() -> None:
     """Entry point of ``llmgw``: every error is one sentence on stderr and an exit code."""
-    from llmgw_core.cli.app import app
     from llmgw_core.errors import LlmgwError
 
     try:
-        app()
+        if len(sys.argv) > 1:
+            from llmgw_core.cli.app import app
+
+            app()
+        else:  # no words to read: the console opens without the command line being loaded
+            from llmgw_core.cli.console import Look, console
+            from llmgw_core.cli.place import Place
+
+            raise SystemExit(console(Place(), Look()))
     except LlmgwError as error:
         sys.stderr.write(f"llmgw: {error}\n")
         raise SystemExit(error.exit_code) from None
