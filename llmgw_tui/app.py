@@ -61,6 +61,7 @@ class ConsoleApp(App[int]):
         self.orders = Orders(lambda: self.link.client, clock, read_only=options.read_only)
         self.verbs = Verbs(self)
         self.looks = Looks(self, options.theme, options.console_theme_dirs)
+        self.looks.first()
         self.going_on = asyncio.Event()
         """Set unless the screen is paused."""
         self.going_on.set()
@@ -89,16 +90,16 @@ class ConsoleApp(App[int]):
         return screen
 
     def on_mount(self) -> None:
-        """Colours and keys first; the engine only after the first paint."""
+        """Keys first; what else a person has set, and the engine, only after the first paint."""
         self.set_keymap(dict(self.options.keys))
-        faults = [*self.looks.start(), *keymap_faults(ACTIONS, self.options.keys)]
-        if faults:
-            self.say("\n".join(faults), severity="warning")
         self.apply()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         release_collector()
+        faults = [*self.looks.load(), *keymap_faults(ACTIONS, self.options.keys)]
+        if faults:
+            self.say("\n".join(faults), severity="warning")
         self._link_task = asyncio.create_task(self._run_link(), name="console link")
         self.set_interval(APPLY_EVERY_S, self._apply_new)
         self.set_interval(CLOCK_EVERY_S, self._tick)

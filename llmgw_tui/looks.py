@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llmgw_tui.themes import DEFAULT, load_themes
+from textual.app import App
+
+from llmgw_tui.themes import DEFAULT, load_named, load_themes
 
 if TYPE_CHECKING:
     from llmgw_tui.app import ConsoleApp
@@ -21,7 +23,19 @@ class Looks:
         self._folders = tuple(folders)
         self._ours: list[str] = []
 
-    def start(self) -> list[str]:
+    def first(self) -> None:
+        """Take the theme wanted for the first paint, from its own file alone.
+
+        Before the styles are read for the first time: to read them again costs a twentieth of
+        all that is done until then.
+        """
+        wanted = load_named(self._wanted or DEFAULT, self._folders)
+        if wanted is not None:
+            self._app.register_theme(wanted.theme)
+            self._app.set_reactive(App.theme, wanted.theme.name)
+            self._app.stylesheet.set_variables(self._app.get_css_variables())
+
+    def load(self) -> list[str]:
         """Load all themes and take the one wanted; sentences about those that are bad."""
         loaded, faults = load_themes(self._folders)
         for one in loaded:

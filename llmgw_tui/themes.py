@@ -78,6 +78,23 @@ def load_themes(extra: Sequence[Path] = ()) -> tuple[list[LoadedTheme], list[str
     return list(found.values()), faults
 
 
+def load_named(name: str, extra: Sequence[Path] = ()) -> LoadedTheme | None:
+    """The theme in the strongest file of that name, without reading any other.
+
+    None where there is no such file, or where it is bad or holds a theme of another name: only
+    ``load_themes`` can tell then.
+    """
+    for folder in reversed(theme_folders(extra)):
+        path = folder / f"{name}.toml"
+        try:
+            found = load_theme(path) if path.is_file() else None
+        except (BadTheme, OSError):
+            return None
+        if found is not None:
+            return found if found.theme.name == name else None
+    return None
+
+
 def _files(folders: Sequence[Path], faults: list[str]) -> Iterator[Path]:
     for folder in folders:
         try:

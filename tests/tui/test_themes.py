@@ -141,6 +141,26 @@ def test_a_persons_own_theme_wins_over_a_shipped_one(tmp_path: Path) -> None:
     assert dark.theme.primary == "#123456"
 
 
+def test_one_theme_is_found_by_its_file_alone(tmp_path: Path) -> None:
+    own = tmp_path / "harbour.toml"
+    own.write_text('[colors]\nprimary = "#010203"\n')
+    found = themes.load_named("harbour", [tmp_path])
+    assert found is not None
+    assert found.path == own
+    shipped_one = themes.load_named("moor", [tmp_path])
+    assert shipped_one is not None
+    assert shipped_one.theme.name == "moor"
+
+
+@pytest.mark.parametrize("text", ["name = ", 'name = "other"\n[colors]\nprimary = "red"\n'])
+def test_a_file_that_does_not_hold_its_theme_is_left_to_the_whole_reading(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "moor.toml").write_text(text)
+    assert themes.load_named("moor", [tmp_path]) is None
+    assert themes.load_named("../moor", [tmp_path / "below"]) is None
+
+
 def test_the_wheel_holds_the_themes(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path)]
     subprocess.run([*argv, str(ROOT)], check=True, timeout=300)
