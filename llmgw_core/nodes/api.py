@@ -97,6 +97,10 @@ class NodeHandle(Protocol):
         """Size in bytes of a file (of all files, for a folder); None where it is not there."""
         ...
 
+    async def read_file(self, path: str, *, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes (8 MiB) of a file; fewer only where it ends."""
+        ...
+
     async def endpoint(self, port: int) -> Endpoint:
         """Where this port of the node is reached from here."""
         ...

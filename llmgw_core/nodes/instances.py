@@ -27,6 +27,7 @@ from llmgw_core.nodes.script import is_name, load, optional_word, word
 _VERBS = ("lib.sh", "instances.sh")
 _FILES = ("lib.sh", "files.sh")
 _MAX_LOG_CHUNK = 4 * 1024 * 1024
+_MAX_READ = 8 * 1024 * 1024
 _FULL = ("No space left", "Disk quota exceeded")
 
 
@@ -161,6 +162,15 @@ class Instances:
         _check(result, f"look at {path}")
         text = result.stdout.strip()
         return int(text) if text.isdigit() else None
+
+    async def read_file(self, path: str, *, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes (8 MiB) of a file from there on; fewer only where it ends."""
+        start, most = str(max(0, offset)), str(min(max(0, length), _MAX_READ))
+        result = await self._exec.script(
+            load(*_FILES), "part", _path(path), start, most, timeout_s=60.0
+        )
+        _check(result, f"read {path}")
+        return result.stdout
 
     async def put_file(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Write a file whole or not at all; on a full disk the old one stays as it was."""

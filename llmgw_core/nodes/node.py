@@ -156,6 +156,10 @@ class Node:
         """See ``NodeHandle``."""
         return await self._connected().instances.stat_file(path)
 
+    async def read_file(self, path: str, *, offset: int, length: int) -> bytes:
+        """See ``NodeHandle``."""
+        return await self._connected().instances.read_file(path, offset=offset, length=length)
+
     async def provision(self, engine: str, *, progress: Callable[[str], None]) -> str:
         """See ``NodeHandle``. The node is probed anew afterwards, so that the engine is seen."""
         session = self._connected()

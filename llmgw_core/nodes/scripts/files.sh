@@ -92,6 +92,13 @@ weigh() { # PATH: its size, or of all files below it; nothing where it is not th
   fi
 }
 
+part() { # PATH OFFSET LENGTH: bytes of a file
+  expand "$(decode "$1")"
+  [ -f "$path" ] || fail 66 "$path is not there, or no file"
+  [ -r "$path" ] || fail 77 "$path may not be read by this user"
+  [ "$3" -eq 0 ] || tail -c +$(($2 + 1)) "$path" | head -c "$3"
+}
+
 put() { # PATH MODE SIZE: the payload, whole or not at all
   expand "$(decode "$1")"
   mkdir -p "${path%/*}/" || fail 74 "cannot create ${path%/*}"
@@ -109,7 +116,7 @@ main() {
       shift 3
       "$verb" "$dir" "$@"
       ;;
-    ports | weigh | put)
+    ports | weigh | part | put)
       shift
       "$verb" "$@"
       ;;
