@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from llmgw_core.catalog.model import CatalogProblem, Profile
+from llmgw_core.engines.verdict import Question
 from llmgw_core.metrics.mapping import MetricsMapping
 from llmgw_core.nodes.facts import EngineFacts
 
@@ -61,6 +62,13 @@ class Engine(Protocol):
 
         Raises:
             InvalidInput: an argument that this engine, as found on the node, does not know.
+        """
+        ...
+
+    def architecture_question(self, found: EngineFacts, architecture: str) -> Question | None:
+        """How to ask this engine on its node whether it can load an architecture.
+
+        None where it cannot be asked, or no architecture can have that name.
         """
         ...
 

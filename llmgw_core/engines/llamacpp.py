@@ -12,9 +12,11 @@ from llmgw_core.catalog.model import CatalogProblem, Profile
 from llmgw_core.engines.base import Launch, LaunchRequest
 from llmgw_core.engines.llamacpp_options import BY_NAME, Trouble, parse
 from llmgw_core.engines.llamacpp_signs import reason_in
+from llmgw_core.engines.verdict import Question, llamacpp_question
 from llmgw_core.engines.words import ended, option_name
 from llmgw_core.errors import InvalidInput
 from llmgw_core.metrics.mapping import LLAMACPP, MetricsMapping
+from llmgw_core.nodes.facts import EngineFacts
 
 OURS = frozenset(
     {
@@ -95,6 +97,10 @@ class LlamaCpp:
         files[LAUNCHER] = launcher_file()
         start = (request.found.path, f"{{dir}}/{LAUNCHER}", "--model", request.source)
         return Launch((*start, *command), env, files)
+
+    def architecture_question(self, found: EngineFacts, architecture: str) -> Question | None:
+        """A GGUF file that holds no more than the name, for it to complain about."""
+        return llamacpp_question(found, architecture)
 
     def load_progress(self, log_tail: str) -> float | None:
         """As our launcher tells it, or by the dots that llama-server prints, one for a percent."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from llmgw_core.catalog.model import CatalogProblem, Profile
 from llmgw_core.engines.base import Launch, LaunchRequest
+from llmgw_core.engines.verdict import Question
 from llmgw_core.engines.words import ended, option_name
 from llmgw_core.errors import InvalidInput, Refused
 from llmgw_core.metrics.mapping import VLLM, MetricsMapping
+from llmgw_core.nodes.facts import EngineFacts
 
 OURS = frozenset(
     {
@@ -81,6 +83,10 @@ class Vllm:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(request.gpus)
         env["VLLM_API_KEY"] = request.api_key
         return Launch((*argv, *profile.args), env)
+
+    def architecture_question(self, found: EngineFacts, architecture: str) -> Question | None:
+        """None: vLLM tells its architectures only after tens of seconds of imports."""
+        return None
 
     def load_progress(self, log_tail: str) -> float | None:
         """vLLM's log has no one scale for loading, compiling and capturing."""

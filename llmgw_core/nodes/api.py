@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 from llmgw_core.config import NodeConfig
+from llmgw_core.engines.verdict import Verdict
 from llmgw_core.gateway.table import Tunnel
-from llmgw_core.nodes.facts import Facts, HostSample, NodeStatus
+from llmgw_core.nodes.facts import EngineFacts, Facts, HostSample, NodeStatus
 from llmgw_core.nodes.instance import (
     Endpoint,
     InstanceSpec,
@@ -99,6 +100,14 @@ class NodeHandle(Protocol):
 
     async def read_file(self, path: str, *, offset: int, length: int) -> bytes:
         """At most ``length`` bytes (8 MiB) of a file; fewer only where it ends."""
+        ...
+
+    async def knows_architecture(self, engine: EngineFacts, architecture: str) -> Verdict:
+        """Whether this engine here can load an architecture, as it says itself; at most 30 s.
+
+        ``known`` is None where the engine cannot be asked. An answer is remembered until the
+        engine has another version.
+        """
         ...
 
     async def endpoint(self, port: int) -> Endpoint:

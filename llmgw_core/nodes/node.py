@@ -9,11 +9,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from llmgw_core.config import DataPath, NodeConfig
+from llmgw_core.engines.verdict import Verdict
 from llmgw_core.errors import LlmgwError, NodeLost, NodeRefused, Refused
 from llmgw_core.gateway.table import Tunnel
 from llmgw_core.nodes.clock import Clock, Rng, retry_delay_s
 from llmgw_core.nodes.dial import Dialer
-from llmgw_core.nodes.facts import Facts, HostSample, NodeState, NodeStatus
+from llmgw_core.nodes.facts import EngineFacts, Facts, HostSample, NodeState, NodeStatus
 from llmgw_core.nodes.host_keys import fingerprint as fingerprint_of
 from llmgw_core.nodes.instance import Endpoint, InstanceSpec, InstanceStatus, LogChunk, StopResult
 from llmgw_core.nodes.instances import Instances
@@ -25,6 +26,7 @@ from llmgw_core.nodes.route import Hop
 from llmgw_core.nodes.session import Session
 from llmgw_core.nodes.trouble import HostKeyRefused
 from llmgw_core.nodes.tunnel import SocketFolder
+from llmgw_core.nodes.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Node:
         self._config = config
         self._shared = shared
         self._live = Live()
+        self._verdicts = Verdicts()
         self._session: Session | None = None
         self._hop: Hop | None = None
         self._status = NodeStatus(NodeState.CONNECTING, shared.clock.wall())
@@ -159,6 +162,10 @@ class Node:
     async def read_file(self, path: str, *, offset: int, length: int) -> bytes:
         """See ``NodeHandle``."""
         return await self._connected().instances.read_file(path, offset=offset, length=length)
+
+    async def knows_architecture(self, engine: EngineFacts, architecture: str) -> Verdict:
+        """See ``NodeHandle``."""
+        return await self._verdicts.ask(self._connected().link.exec, engine, architecture)
 
     async def provision(self, engine: str, *, progress: Callable[[str], None]) -> str:
         """See ``NodeHandle``. The node is probed anew afterwards, so that the engine is seen."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from llmgw_core.catalog.model import CatalogProblem, Profile
 from llmgw_core.engines.base import Engine, Launch, LaunchRequest
+from llmgw_core.engines.verdict import Question
 from llmgw_core.metrics.mapping import VLLM, MetricsMapping
+from llmgw_core.nodes.facts import EngineFacts
 
 
 @dataclass
@@ -29,6 +31,9 @@ class StandIn:
 
     def launch(self, request: LaunchRequest) -> Launch:
         raise NotImplementedError
+
+    def architecture_question(self, found: EngineFacts, architecture: str) -> Question | None:
+        return None
 
     def load_progress(self, log_tail: str) -> float | None:
         return None
