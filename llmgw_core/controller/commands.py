@@ -11,6 +11,7 @@ from llmgw_core.api.commands import NAMES
 from llmgw_core.api.views import Command, CommandResult, ModelView, NodeView, ReplicaView
 from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.core import Controller
+from llmgw_core.controller.mirror_commands import MirrorCommands
 from llmgw_core.controller.replica import Replica
 from llmgw_core.errors import InvalidInput, LlmgwError, NotFound, Refused
 from llmgw_core.nodes.api import NodeHandle
@@ -24,6 +25,7 @@ class Commands:
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
+        self._mirror = MirrorCommands(controller)
         self._handlers: dict[str, Handler] = {
             "restart": self._restart,
             "stop": self._stop,
@@ -48,6 +50,9 @@ class Commands:
         """
         if command.name not in NAMES:
             raise InvalidInput(f"there is no command {command.name!r}")
+        group, _, verb = command.name.partition(".")
+        if group == "mirror":
+            return await self._mirror.run(verb, command.args, command.actor)
         handler = self._handlers.get(command.name)
         if handler is not None:
             return await handler(command.args, command.actor)
@@ -215,6 +220,7 @@ class Commands:
             await stop_replicas(controller, f"{actor} stopped serving")
         if args.get("stop_gateway"):
             await controller.gateway.stop(drain_s=controller.config.gateway.drain_timeout_s)
+            await controller.mirror.stop()
         controller.events.add("controller.stopping", f"{actor} ended the controller", actor=actor)
         controller.stopping.set()
         return CommandResult("the controller ends")

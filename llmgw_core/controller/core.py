@@ -19,6 +19,7 @@ from llmgw_core.controller.demand import DemandMeter
 from llmgw_core.controller.executor import Executor, Means
 from llmgw_core.controller.gateway_handle import GatewayHandle
 from llmgw_core.controller.keeper import Keeper
+from llmgw_core.controller.mirror_handle import MirrorHandle
 from llmgw_core.controller.observer import Observer
 from llmgw_core.controller.planner import Plan, World, booking_of, holds, plan
 from llmgw_core.controller.publish import Publisher
@@ -27,6 +28,7 @@ from llmgw_core.controller.roster import Roster
 from llmgw_core.controller.routes import route_models
 from llmgw_core.controller.snapshots import SnapshotMaker
 from llmgw_core.controller.watch import MakeProber, Watcher
+from llmgw_core.controller.weights import WeightsKeeper
 from llmgw_core.engines.base import Engine
 from llmgw_core.engines.registry import ENGINES
 from llmgw_core.ledger.events import EventLog, SqliteEventStore
@@ -47,6 +49,7 @@ class Parts:
     keeper: Keeper
     fleet: FleetHandle
     gateway: GatewayHandle
+    mirror: MirrorHandle
     make_prober: MakeProber
     mode: str
     clock: Callable[[], float] = time.time
@@ -60,6 +63,8 @@ class Controller:
         self.keeper = parts.keeper
         self.fleet = parts.fleet
         self.gateway = parts.gateway
+        self.mirror = parts.mirror
+        self.weights = WeightsKeeper(parts.mirror)
         self.events = EventLog(SqliteEventStore(parts.state / "events.db"), parts.clock)
         self.publisher = Publisher()
         self.roster = Roster(self.events, parts.clock)
@@ -77,6 +82,7 @@ class Controller:
                 fleet=parts.fleet,
                 engines=ENGINES,
                 drains=parts.gateway,
+                weights=self.weights,
                 cluster=self.config.cluster,
                 drain_timeout_s=self.config.gateway.drain_timeout_s,
                 kick=self.kick,
@@ -94,7 +100,12 @@ class Controller:
         )
         self._demand = DemandMeter()
         self._snapshots = SnapshotMaker(
-            keeper=parts.keeper, roster=self.roster, watcher=self.watcher, gateway=parts.gateway
+            keeper=parts.keeper,
+            roster=self.roster,
+            watcher=self.watcher,
+            gateway=parts.gateway,
+            mirror=parts.mirror,
+            weights=self.weights,
         )
         self.stopping = asyncio.Event()
         """Set by a command that ends the engine; whoever runs the controller waits for it."""
@@ -129,6 +140,7 @@ class Controller:
     async def run(self) -> None:
         """Observe, plan and act until cancelled."""
         await self.events.load()
+        self.mirror.attach(self.events, self.kick)
         self.fleet.on_change(lambda _: self.kick())
         self._told_start()
         try:
@@ -136,6 +148,7 @@ class Controller:
                 group.create_task(self.events.run(), name="events")
                 group.create_task(self.fleet.run(), name="fleet")
                 group.create_task(self.gateway.run(), name="gateway")
+                group.create_task(self.mirror.run(), name="mirror")
                 group.create_task(self._measure_lag(), name="loop lag")
                 group.create_task(self._loop(), name="controller")
         finally:
@@ -171,6 +184,7 @@ class Controller:
     def tick(self) -> None:
         """One round: observe, plan, act, publish. Never waits."""
         self.observer.observe()
+        self.weights.want(self.keeper.catalog)
         self.plan = plan(self.world())
         if not self.halted:
             self.executor.dispatch(self.plan.actions, self.keeper.catalog)
@@ -199,6 +213,8 @@ class Controller:
             ranks={c.name: c.rank for c in self.config.classes},
             node_grace_s=self.config.controller.node_grace_s,
             unread=tuple(self.observer.unread()),
+            weights=self.weights.needs(self.keeper.catalog),
+            waiting=self.weights.waits(self.keeper.catalog),
         )
 
     # What is told

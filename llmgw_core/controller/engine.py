@@ -13,6 +13,7 @@ from llmgw_core.api.server import SOCKET_NAME, ControlServer
 from llmgw_core.controller.core import Controller, Parts
 from llmgw_core.controller.gateway_keeper import GatewayKeeper
 from llmgw_core.controller.keeper import Keeper
+from llmgw_core.controller.mirror_keeper import MirrorKeeper
 from llmgw_core.controller.probing import HttpProbers
 from llmgw_core.controller.service import ControllerService
 from llmgw_core.controller.state_lock import StateLock
@@ -73,7 +74,8 @@ class EngineRun:
     def _parts(self, keeper: Keeper, probers: HttpProbers) -> Parts:
         fleet = Fleet(keeper.config.nodes, state_dir=self.state, engine_pythons=(sys.executable,))
         gateway = GatewayKeeper(self.state, keeper)
-        return Parts(self.state, keeper, fleet, gateway, probers.make, self.mode)
+        mirror = MirrorKeeper(self.state, keeper)
+        return Parts(self.state, keeper, fleet, gateway, mirror, probers.make, self.mode)
 
     async def wait(self) -> None:
         """Until a command ends the engine, or it breaks; what broke it is raised."""

@@ -15,8 +15,9 @@ from llmgw_core.controller.lifecycle import failed
 from llmgw_core.controller.planner import Action, Kind
 from llmgw_core.controller.replica import Phase, Replica, instance_name, record_of
 from llmgw_core.controller.roster import Roster
+from llmgw_core.controller.weights_handle import Fetched, Located, WeightsHandle
 from llmgw_core.engines.base import Engine, LaunchRequest
-from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost, Refused
+from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost
 from llmgw_core.nodes.api import FleetHandle, NodeHandle
 from llmgw_core.nodes.instance import InstanceSpec
 
@@ -42,6 +43,7 @@ class Means:
     fleet: FleetHandle
     engines: Mapping[str, Engine]
     drains: Drains
+    weights: WeightsHandle
     cluster: str
     drain_timeout_s: float
     kick: Callable[[], None]
@@ -56,6 +58,7 @@ class Executor:
         self.roster = roster
         self.means = means
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
 
     @property
     def idle(self) -> bool:
@@ -65,6 +68,8 @@ class Executor:
     def dispatch(self, actions: tuple[Action, ...], catalog: Catalog) -> None:
         """Begin what can be begun; an action for a busy replica waits for a later plan."""
         for action in actions:
+            if action.kind is Kind.STOP and self._give_up_fetch(action, catalog):
+                continue
             if action.replica in self.roster.busy:
                 continue
             match action.kind:
@@ -81,6 +86,33 @@ class Executor:
         if replica is not None and replica_id not in self.roster.busy:
             self._spawn(replica, self._stop(replica, why, drain=drain))
 
+    def _give_up_fetch(self, action: Action, catalog: Catalog) -> bool:
+        """End a fetch that is no longer wanted; False where the replica is not fetching."""
+        replica, task = self.roster.get(action.replica), self._tasks.get(action.replica)
+        if replica is None or task is None or replica.phase is not Phase.FETCHING:
+            return False
+        stopping = replace(replica, phase=Phase.STOPPING, since=self.means.clock())
+        self.roster.put(replace(stopping, reason=action.why))
+
+        def then(_: asyncio.Task[None]) -> None:
+            if not self._closed:
+                self._spawn(stopping, self._abandon(stopping, action.why, catalog))
+
+        task.add_done_callback(then)
+        task.cancel()
+        return True
+
+    async def _abandon(self, replica: Replica, why: str, catalog: Catalog) -> None:
+        model = catalog.find(replica.model)
+        node = self.means.fleet.nodes.get(replica.node)
+        shared = any(
+            r.model == replica.model and r.node == replica.node and r.phase is Phase.FETCHING
+            for r in self.roster
+        )
+        if model is not None and node is not None and not shared:
+            await self.means.weights.abandon(node, model)
+        self.roster.remove(replica, why)
+
     def examine(self, replica: Replica) -> None:
         """Begin to find out from its log why a replica failed."""
         if replica.id not in self.roster.busy:
@@ -88,6 +120,7 @@ class Executor:
 
     async def aclose(self) -> None:
         """Cancel what is under way; nodes keep what was begun, and it is found again."""
+        self._closed = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -179,14 +212,14 @@ class Executor:
         engine = self.means.engines[profile.engine]
         if again:
             await node.stop_instance(replica.instance, grace_s=engine.stop_grace_s)
-        source = await _find_source(node, model)
+        located = await self._locate(replica, node, model)
         port = await node.free_port(self.roster.ports_on(replica.node))
         key = secrets.token_urlsafe(KEY_BYTES)
-        request = _launch_request(node, model, profile, source, port, key)
+        request = _launch_request(node, model, profile, located, port, key)
         launch = engine.launch(request)
         now = self.means.clock()
         replica = replace(
-            replica,
+            self.roster.get(replica.id) or replica,
             port=port,
             token=secrets.token_hex(8),
             api_key=key,
@@ -210,6 +243,23 @@ class Executor:
         status = await node.start_instance(spec)
         loading = replace(replica, phase=Phase.LOADING, since=now, pid=status.pid, reason="")
         self.roster.put(loading)
+
+    async def _locate(self, replica: Replica, node: NodeHandle, model: Model) -> Located:
+        """Where the weights lie on the node, after fetching what is missing there."""
+
+        def progress(fetched: Fetched) -> None:
+            current = self.roster.get(replica.id)
+            if current is None or current.phase not in (Phase.STARTING, Phase.FETCHING):
+                return
+            since = current.since if current.phase is Phase.FETCHING else self.means.clock()
+            self.roster.put(replace(current, phase=Phase.FETCHING, since=since, fetched=fetched))
+
+        located = await self.means.weights.locate(node, model, progress)
+        current = self.roster.get(replica.id)
+        if current is not None and current.phase is Phase.FETCHING:
+            now = self.means.clock()
+            self.roster.put(replace(current, phase=Phase.STARTING, since=now, fetched=None))
+        return located
 
     async def _stop(self, replica: Replica, why: str, *, drain: bool) -> None:
         now = self.means.clock()
@@ -254,32 +304,8 @@ def _model_and_profile(catalog: Catalog, action: Action) -> tuple[Model, Profile
     return (model, profile) if model and profile else None
 
 
-async def _find_source(node: NodeHandle, model: Model) -> str:
-    """The path of the weights on the node.
-
-    Raises:
-        Refused: a kind of source that this version cannot fetch.
-        EngineFailed: nothing lies at the path.
-    """
-    source = model.source
-    if not source.startswith(("/", "~")):
-        raise Refused(
-            f"the source {source} of {model.name} has to be fetched, which this version cannot do",
-            hint="give a path that exists on the node",
-        )
-    size = await node.stat_file(source)
-    if size is None:
-        raise EngineFailed(
-            f"there is no model file {source} on {node.config.name}; "
-            "put it there or correct the model's source"
-        )
-    if size == 0:
-        raise EngineFailed(f"the model file {source} on {node.config.name} is empty")
-    return source
-
-
 def _launch_request(
-    node: NodeHandle, model: Model, profile: Profile, source: str, port: int, key: str
+    node: NodeHandle, model: Model, profile: Profile, located: Located, port: int, key: str
 ) -> LaunchRequest:
     facts = node.facts
     found = facts.engine(profile.engine) if facts else None
@@ -290,7 +316,8 @@ def _launch_request(
         )
     return LaunchRequest(
         model=model.name,
-        source=source,
+        source=located.path,
+        files=located.files,
         profile=profile,
         found=found,
         host=listen_address(node),

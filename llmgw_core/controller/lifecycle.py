@@ -80,6 +80,7 @@ def failed(
         resident_gb=None,
         ready_at=None,
         progress=None,
+        fetched=None,
     )
 
 

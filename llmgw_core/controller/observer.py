@@ -22,6 +22,10 @@ from llmgw_core.nodes.instance import InstanceStatus
 log = logging.getLogger(__name__)
 
 
+FETCH_PREFIX = "fetch-"
+"""Of the instances that bring weights to a node: no replicas."""
+
+
 class Observer:
     """The first half of a tick: after ``observe`` the roster holds what the nodes say."""
 
@@ -104,6 +108,7 @@ class Observer:
             for status in node.instances.values():
                 known = self._roster.find_instance(name, status.name)
                 foreign = status.record.get("cluster") != self._keeper.config.cluster
+                foreign = foreign or status.name.startswith(FETCH_PREFIX)
                 if known is None and not foreign and not self._just_removed(name, status):
                     self._take_over(name, status)
 

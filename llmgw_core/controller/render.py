@@ -20,6 +20,7 @@ from llmgw_core.config import NodeConfig
 from llmgw_core.controller.replica import Phase, Replica
 from llmgw_core.controller.routes import model_state
 from llmgw_core.controller.watch import Numbers, Watched
+from llmgw_core.controller.weights_handle import Fetched
 from llmgw_core.nodes.facts import Facts, GpuFacts, HostSample, NodeState, NodeStatus
 from llmgw_core.placement.rooms import Room
 
@@ -107,6 +108,7 @@ def room_of(seen: NodeSeen) -> Room:
         fabric=config.fabric,
         reserve_memory_gb=config.reserve.memory_gb,
         reserve_cores=config.reserve.cores,
+        disk_free_gb=facts.disk_free_gb,
     )
 
 
@@ -114,6 +116,7 @@ def replica_view(replica: Replica, watched: Watched | None, outstanding: int | N
     """A replica's row; numbers are shown while it is up."""
     up = replica.phase in (Phase.READY, Phase.DRAINING)
     numbers = (watched.numbers if watched and up else None) or Numbers()
+    fetched = replica.fetched
     return ReplicaView(
         id=replica.id,
         model=replica.model,
@@ -122,7 +125,10 @@ def replica_view(replica: Replica, watched: Watched | None, outstanding: int | N
         state=replica.phase.value,
         reason=replica.reason,
         since=replica.since,
-        progress=replica.progress,
+        progress=replica.progress if fetched is None else _share(fetched),
+        fetched_bytes=fetched.done if fetched else None,
+        fetch_bytes=fetched.total if fetched else None,
+        fetch_rate=fetched.rate if fetched else None,
         port=replica.port,
         pid=replica.pid,
         revision=replica.revision,
@@ -141,6 +147,10 @@ def replica_view(replica: Replica, watched: Watched | None, outstanding: int | N
         load_time_s=replica.load_time_s,
         tokens_history=tuple(watched.tokens)[-HISTORY:] if watched else (),
     )
+
+
+def _share(fetched: Fetched) -> float | None:
+    return fetched.done / fetched.total if fetched.total else None
 
 
 def model_view(

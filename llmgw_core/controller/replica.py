@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llmgw_core.controller.weights_handle import Fetched
 from llmgw_core.nodes.instance import InstanceStatus
 
 BACKOFF_FIRST_S = 10.0
@@ -69,6 +70,8 @@ class Replica:
     progress_at: float | None = None
     """When loading was last seen to move."""
     progress: float | None = None
+    fetched: Fetched | None = None
+    """While its weights are fetched: how far that is."""
     progress_mark: tuple[int | None, float | None] = (None, None)
     """Log size and resident memory when last looked at."""
     failures: int = 0

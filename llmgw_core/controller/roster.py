@@ -10,6 +10,7 @@ from llmgw_core.ledger.events import EventLog
 
 _TOLD = {
     Phase.STARTING: ("replica.starting", "info"),
+    Phase.FETCHING: ("replica.fetching", "info"),
     Phase.LOADING: ("replica.loading", "info"),
     Phase.READY: ("replica.ready", "info"),
     Phase.DRAINING: ("replica.draining", "info"),

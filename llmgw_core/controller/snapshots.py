@@ -9,11 +9,14 @@ from llmgw_core.api.views import ControllerView, Snapshot
 from llmgw_core.catalog.model import Model
 from llmgw_core.controller.gateway_handle import GatewayHandle
 from llmgw_core.controller.keeper import Keeper
+from llmgw_core.controller.mirror_handle import MirrorHandle
 from llmgw_core.controller.planner import Plan
-from llmgw_core.controller.render import NodeSeen, model_view, node_view, replica_view
+from llmgw_core.controller.render import NodeSeen, model_view, node_view, replica_view, room_of
 from llmgw_core.controller.replica import Replica
 from llmgw_core.controller.roster import Roster
 from llmgw_core.controller.watch import Watcher
+from llmgw_core.controller.weights import WeightsKeeper
+from llmgw_core.mirror.looks import with_users
 from llmgw_core.placement.place import headroom_free
 from llmgw_core.placement.rooms import Room
 
@@ -26,12 +29,21 @@ class SnapshotMaker:
     """Makes snapshots, and keeps what is too dear to be counted for each of them."""
 
     def __init__(
-        self, *, keeper: Keeper, roster: Roster, watcher: Watcher, gateway: GatewayHandle
+        self,
+        *,
+        keeper: Keeper,
+        roster: Roster,
+        watcher: Watcher,
+        gateway: GatewayHandle,
+        mirror: MirrorHandle,
+        weights: WeightsKeeper,
     ) -> None:
         self._keeper = keeper
         self._roster = roster
         self._watcher = watcher
         self._gateway = gateway
+        self._mirror = mirror
+        self._weights = weights
         self._headrooms: dict[str, tuple[object, float, int | None]] = {}
 
     def make(
@@ -72,6 +84,9 @@ class SnapshotMaker:
                 )
                 for model in self._keeper.catalog
             ),
+            mirror=with_users(
+                self._mirror.view(), self._weights.users(self._keeper.catalog), holdings(nodes)
+            ),
         )
 
     def _headroom(self, model: Model, rooms: Mapping[str, Room]) -> int | None:
@@ -81,9 +96,18 @@ class SnapshotMaker:
         now = time.monotonic()
         if kept and kept[0] == (model, replicas) and now - kept[1] < HEADROOM_EVERY_S:
             return kept[2]
-        count = headroom_free(model, rooms, limit=HEADROOM_MOST)
+        count = headroom_free(model, rooms, self._weights.need(model), limit=HEADROOM_MOST)
         self._headrooms[model.name] = ((model, replicas), now, count)
         return count
+
+
+def holdings(nodes: Sequence[NodeSeen]) -> dict[str, tuple[str, ...]]:
+    """The nodes that hold each version of the mirror whole, as they said last."""
+    found: dict[str, tuple[str, ...]] = {}
+    for seen in nodes:
+        for key in room_of(seen).weights:
+            found[key] = (*found.get(key, ()), seen.config.name)
+    return found
 
 
 def _natural(text: str) -> tuple[str, int]:

@@ -110,6 +110,11 @@ class NodeHandle(Protocol):
         """
         ...
 
+    async def list_files(self, path: str) -> Mapping[str, int] | None:
+        """Bytes of every file below a folder by path below it (for a file, of the empty path);
+        None where nothing is there."""
+        ...
+
     async def endpoint(self, port: int) -> Endpoint:
         """Where this port of the node is reached from here."""
         ...

@@ -172,6 +172,16 @@ class Instances:
         _check(result, f"read {path}")
         return result.stdout
 
+    async def list_files(self, path: str) -> dict[str, int] | None:
+        """Bytes of every file below a folder, by path below it; a file has the empty path."""
+        result = await self._exec.script(load(*_FILES), "list", _path(path), timeout_s=60.0)
+        _check(result, f"list {path}")
+        kind, _, rest = result.stdout.partition(b"\n")
+        if kind == b"d":
+            return _listed(rest)
+        size = kind.partition(b" ")[2]
+        return {"": int(size)} if size.isdigit() else None
+
     async def put_file(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Write a file whole or not at all; on a full disk the old one stays as it was."""
         size = str(len(data))
@@ -199,6 +209,16 @@ def parse_ports(text: bytes) -> set[int]:
             except ValueError:
                 continue
     return ports
+
+
+def _listed(text: bytes) -> dict[str, int]:
+    """Sizes by name, from lines of ``SIZE ./NAME``; a name with a line break in it is left out."""
+    found = {}
+    for line in text.decode(errors="surrogateescape").splitlines():
+        size, _, name = line.partition(" ")
+        if size.isdigit() and name.startswith("./"):
+            found[name[2:]] = int(size)
+    return found
 
 
 def _named(name: str) -> str:

@@ -167,6 +167,10 @@ class Node:
         """See ``NodeHandle``."""
         return await self._verdicts.ask(self._connected().link.exec, engine, architecture)
 
+    async def list_files(self, path: str) -> Mapping[str, int] | None:
+        """See ``NodeHandle``."""
+        return await self._connected().instances.list_files(path)
+
     async def provision(self, engine: str, *, progress: Callable[[str], None]) -> str:
         """See ``NodeHandle``. The node is probed anew afterwards, so that the engine is seen."""
         session = self._connected()

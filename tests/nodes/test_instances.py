@@ -297,6 +297,17 @@ async def test_files_are_put_and_weighed(node: Instances, tmp_path: Path) -> Non
     assert await node.stat_file(str(path)) == 0
 
 
+async def test_the_files_of_a_folder_are_listed_with_their_sizes(
+    node: Instances, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a model's"
+    assert await node.list_files(f"{folder}/") is None
+    await node.put_file(str(folder / "m 1.gguf"), b"123")
+    await node.put_file(str(folder / "sub" / "ü.gguf"), b"12")
+    assert await node.list_files(f"{folder}/") == {"m 1.gguf": 3, "sub/ü.gguf": 2}
+    assert await node.list_files(str(folder / "m 1.gguf")) == {"": 3}
+
+
 async def test_a_path_may_begin_at_home(node: Instances, local: LocalExec) -> None:
     await node.put_file("~/x/y", b"1")
     assert (local.home / "x" / "y").read_bytes() == b"1"

@@ -99,6 +99,17 @@ part() { # PATH OFFSET LENGTH: bytes of a file
   [ "$3" -eq 0 ] || tail -c +$(($2 + 1)) "$path" | head -c "$3"
 }
 
+list() { # PATH: "SIZE NAME" for each file below a folder, or "f" for a file; nothing if not there
+  expand "$(decode "$1")"
+  if [ -d "$path" ]; then
+    echo d
+    (cd "$path" && find -L . -type f -exec stat -L -c '%s %n' {} + 2>/dev/null) | head -n 10000
+  elif [ -f "$path" ]; then
+    size_of "$path"
+    echo "f $size"
+  fi
+}
+
 put() { # PATH MODE SIZE: the payload, whole or not at all
   expand "$(decode "$1")"
   mkdir -p "${path%/*}/" || fail 74 "cannot create ${path%/*}"
@@ -116,7 +127,7 @@ main() {
       shift 3
       "$verb" "$dir" "$@"
       ;;
-    ports | weigh | part | put)
+    ports | weigh | part | list | put)
       shift
       "$verb" "$@"
       ;;

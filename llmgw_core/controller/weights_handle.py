@@ -1,0 +1,58 @@
+"""What the executor and the planner ask about weights; the real one is in ``weights``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from llmgw_core.catalog.model import Model
+from llmgw_core.nodes.api import NodeHandle
+from llmgw_core.placement.rooms import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a model's weights lie on a node."""
+
+    path: str
+    """A file, or a folder that ends with a slash."""
+    files: tuple[str, ...] = ()
+    """What lies in the folder, by path below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """How far a fetch is, in bytes; None where that is not known yet."""
+
+    done: int
+    total: int | None
+    rate: float | None = None
+    doing: str = ""
+    """A few words: checking, pushed over SSH, waits for another fetch."""
+
+
+class WeightsHandle(Protocol):
+    """Knows where weights are and brings them to nodes."""
+
+    def need(self, model: Model) -> Weights | None:
+        """What a node must hold; None where the weights lie on the nodes in any case."""
+        ...
+
+    def waiting(self, model: Model) -> str:
+        """Why the model cannot start anywhere yet; empty where nothing keeps it."""
+        ...
+
+    async def locate(
+        self, node: NodeHandle, model: Model, progress: Callable[[Fetched], None]
+    ) -> Located:
+        """See that the weights lie on the node, fetching what is missing; where.
+
+        Raises:
+            LlmgwError: they are not there and cannot be fetched, with what to do.
+        """
+        ...
+
+    async def abandon(self, node: NodeHandle, model: Model) -> None:
+        """End a fetch that nobody waits for any longer; what has come is kept."""
+        ...
