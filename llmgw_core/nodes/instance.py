@@ -67,6 +67,8 @@ class InstanceStatus:
     age_s: float | None = None
     """How long the process runs, by the node's own clock."""
     rss_gb: float | None = None
+    peak_gb: float | None = None
+    """The most that its living processes have held, in GiB; what they share counts once."""
     log_bytes: int | None = None
     record: Mapping[str, str | int | float] = field(default_factory=dict, repr=False)
 

@@ -53,6 +53,7 @@ class _Row:
     exit_status: int | None
     rss_kb: int | None
     log_base: int
+    peak_kb: int | None
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ class Listing:
             self.specs[name.decode(errors="replace")] = spec
             return True
         words = rest.decode(errors="replace").split()
-        if kind == b"i" and len(words) == 9:
+        if kind == b"i" and len(words) in (9, 10):
             self._take_row(words)
         elif kind == b"u" and len(words) == 1:
             self.uptime_s = _real(words[0])
@@ -85,7 +86,7 @@ class Listing:
         return True
 
     def _take_row(self, words: list[str]) -> None:
-        name, state, pid, start, boot, token, exit_status, rss, log_base = words
+        name, state, pid, start, boot, token, exit_status, rss, log_base, peak = [*words, "-"][:10]
         if state not in _STATES:
             return
         self.rows[name] = _Row(
@@ -97,6 +98,7 @@ class Listing:
             _whole(exit_status),
             _whole(rss),
             _whole(log_base) or 0,
+            _whole(peak),
         )
 
     def statuses(
@@ -129,6 +131,7 @@ class Listing:
             exit_status=row.exit_status,
             age_s=self._age_s(row),
             rss_gb=None if row.rss_kb is None else row.rss_kb / _KIB_PER_GIB,
+            peak_gb=None if row.peak_kb is None else row.peak_kb / _KIB_PER_GIB,
             log_bytes=None if size is None else row.log_base + size,
             record=record,
         )

@@ -145,12 +145,12 @@ describe() { # DIR: one line for records.py
   state_of "$1"
   log_base=0
   { read -r _ _ log_base _ <"$1/log.base"; } 2>/dev/null
-  rss=-
+  rss=- peak=-
   case $ep in
     '' | *[!0-9]*) ;;
-    *) eval "rss=\${rss_$ep:--}" ;;
+    *) eval "rss=\${rss_$ep:--} peak=\${peak_$ep:--}" ;;
   esac
-  echo "i ${1##*/} $st ${ep:--} ${es:--} ${pb:--} ${tok:--} ${rc:--} $rss ${log_base:-0}"
+  echo "i ${1##*/} $st ${ep:--} ${es:--} ${pb:--} ${tok:--} ${rc:--} $rss ${log_base:-0} $peak"
 }
 
 log_sizes() { # DIR…: one line a log
@@ -171,16 +171,36 @@ find_living() { # DIR… -> living, "PID PID …" of their engines
   done
 }
 
-sum_rss() { # "PID PID …" of living engines -> rss_PID, in kB, of all processes of their sessions
+sum_rss() { # "PID PID …" of living engines -> rss_PID peak_PID, in kB, of their sessions' processes
   [ -n "$1" ] || return 0
   if [ -z "${page:-}" ]; then
     page=$(getconf PAGESIZE 2>/dev/null) || page=4096
   fi
+  # A process's peak holds what it shares with the others (mapped weights, workers' common memory) and
+  # what is its own: the former counts once, by the process that has most of it.
   # two programs, since a shell that reads byte by byte takes ten times as long over all of /proc
   eval "$(cat /proc/[0-9]*/stat 2>/dev/null | awk -v leaders="$1" -v page="$page" '
+    function look(pid, leader, file, line, word, most, shared) {
+      file = "/proc/" pid "/status"
+      most = shared = 0
+      while ((getline line < file) > 0) {
+        split(line, word)
+        if (word[1] == "VmHWM:") most = word[2]
+        else if (word[1] == "RssFile:" || word[1] == "RssShmem:") shared += word[2]
+      }
+      close(file)
+      own[leader] += most > shared ? most - shared : 0
+      if (most > 0 && shared > common[leader]) common[leader] = shared
+    }
     BEGIN { split(leaders, list); for (i in list) pages[list[i]] = 0 }
-    { sub(/^.*\) /, ""); if ($4 in pages) pages[$4] += $22 }
-    END { for (leader in pages) printf "rss_%s=%d\n", leader, pages[leader] * page / 1024 }
+    { pid = $1; sub(/^.*\) /, ""); if ($4 in pages) { pages[$4] += $22; look(pid, $4) } }
+    END {
+      for (leader in pages) {
+        printf "rss_%s=%d\n", leader, pages[leader] * page / 1024
+        peak = own[leader] + common[leader]
+        if (peak > 0) printf "peak_%s=%d\n", leader, peak
+      }
+    }
   ' 2>/dev/null)"
 }
 
