@@ -124,6 +124,49 @@ def context_pool(argv: Sequence[str]) -> int | None:
     return int(given[-1]) or None if given and given[-1].isdigit() else None
 
 
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """What of a command line decides how much memory the context takes."""
+
+    context: int
+    """Tokens that all slots hold together; 0 for what the model was trained with."""
+    parallel: int
+    kv_type: str
+    """``f16``, or ``q8_0/f16`` where keys and values differ."""
+
+
+def settings_key(engine: str, argv: Sequence[str]) -> MemorySettings | None:
+    """The settings in a started engine's command line, or in a profile's args.
+
+    What is not said there is what llmgw says in its place. None for another engine, and where a
+    value does not read.
+    """
+    if engine != LlamaCpp().name:
+        return None
+    context = _last_value(argv, "--ctx-size", str(CONTEXT_POOL))
+    parallel = _last_value(argv, "--parallel", str(SLOTS))
+    keys, values = (_last_value(argv, f"--cache-type-{x}", "f16").lower() for x in "kv")
+    if not (_is_count(context) and _is_count(parallel) and keys and values):
+        return None
+    return MemorySettings(
+        int(context), int(parallel), keys if keys == values else f"{keys}/{values}"
+    )
+
+
+def _last_value(argv: Sequence[str], option: str, default: str) -> str:
+    names = BY_NAME[option].names.split()
+    found = default
+    for i, word in enumerate(argv):
+        if _plain_name(word) in names:
+            _, equals, value = word.partition("=")
+            found = value if equals else "".join(argv[i + 1 : i + 2])
+    return found
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
+
+
 def _plain_name(arg: str) -> str:
     name = option_name(arg)
     return name.replace("_", "-") if name.startswith("--") else name

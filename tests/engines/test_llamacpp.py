@@ -5,7 +5,13 @@ import sys
 import pytest
 
 from llmgw_core.catalog.model import Profile
-from llmgw_core.engines.llamacpp import LlamaCpp, context_pool, launcher_file
+from llmgw_core.engines.llamacpp import (
+    LlamaCpp,
+    MemorySettings,
+    context_pool,
+    launcher_file,
+    settings_key,
+)
 from llmgw_core.errors import InvalidInput
 from llmgw_core.nodes.facts import EngineFacts
 
@@ -152,3 +158,28 @@ def test_the_context_pool_is_read_back_from_the_command(
 ) -> None:
     assert context_pool(ENGINE.launch(request(*args, found=found)).argv) == pool
     assert context_pool(()) is None
+
+
+@pytest.mark.parametrize("found", [XLLAMACPP, LLAMA_SERVER])
+def test_the_settings_of_a_started_engine_are_those_that_it_was_given(found: EngineFacts) -> None:
+    launch = LlamaCpp().launch(request("-c", "4096", "--cache-type-k=q8_0", found=found))
+    assert settings_key("llamacpp", launch.argv) == MemorySettings(4096, 4, "q8_0/f16")
+    plain = LlamaCpp().launch(request(found=found))
+    assert settings_key("llamacpp", plain.argv) == settings_key("llamacpp", ())
+
+
+@pytest.mark.parametrize(
+    ("args", "settings"),
+    [
+        ((), MemorySettings(16384, 4, "f16")),
+        (("--ctx_size", "0", "-np", "1"), MemorySettings(0, 1, "f16")),
+        (("-c", "1", "--ctx-size=2", "-ctk", "Q4_0", "-ctv", "q4_0"), MemorySettings(2, 4, "q4_0")),
+        (("-c", "many"), None),
+        (("-c", "-1"), None),
+        (("--parallel",), None),
+        (("-ctv", ""), None),
+    ],
+)
+def test_settings_that_take_memory(args: tuple[str, ...], settings: MemorySettings | None) -> None:
+    assert settings_key("llamacpp", args) == settings
+    assert settings_key("vllm", args) is None
