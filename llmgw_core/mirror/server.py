@@ -20,6 +20,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -102,6 +103,9 @@ class MirrorServer:
         self._downloads_total = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
+        # one thread: several would take turns for the interpreter's lock at each system call, which
+        # on a busy machine costs a crowd of nodes that begin together more than it gains
+        self._finder = ThreadPoolExecutor(1, "mirror find")
         self.limit = SharedLimit(settings.rate_limit, asyncio.get_running_loop().time)
         self.draining = False
         self.address = (settings.host, settings.port)
@@ -157,6 +161,7 @@ class MirrorServer:
         except TimeoutError:
             log.warning("mirror.cut downloads=%d", self._active)
         await self._server.shutdown(1.0 if self._quiet.is_set() else 0.05)
+        self._finder.shutdown(wait=False)
 
     @property
     def _active(self) -> int:
@@ -206,7 +211,9 @@ class MirrorServer:
                 f"{self._active} downloads run already.",
                 {"Retry-After": str(_RETRY_S)},
             )
-        found = await asyncio.to_thread(self._find, model, version, file)
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._finder, self._find, model, version, file
+        )
         with closing(found.file):
             headers = _file_headers(found)
             etag = headers["ETag"]
