@@ -11,8 +11,8 @@ import httpx
 from llmgw_core.gguf.errors import SourceError, sanitise
 
 REDIRECTS_MOST = 5
-_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
-_NO_RANGE = re.compile(r"bytes \*/(\d{1,19})")
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
+_NO_RANGE = re.compile(r"bytes \*/([0-9]{1,19})")
 _SENT_TO = frozenset(("http", "https"))
 
 

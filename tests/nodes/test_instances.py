@@ -308,6 +308,25 @@ async def test_the_files_of_a_folder_are_listed_with_their_sizes(
     assert await node.list_files(str(folder / "m 1.gguf")) == {"": 3}
 
 
+async def test_parts_of_a_file_are_read_byte_for_byte(node: Instances, tmp_path: Path) -> None:
+    path = tmp_path / "a model's.gguf"
+    data = random.Random(7).randbytes(300_000) + b"\n\0\r\n"
+    path.write_bytes(data)
+    for offset, length in ((0, 10), (1, 262_144), (299_990, 14), (299_990, 15), (300_004, 5)):
+        part = await node.read_file(str(path), offset=offset, length=length)
+        assert part == data[offset : offset + length]
+    assert await node.read_file(str(path), offset=999_999, length=5) == b""
+    assert await node.read_file(str(path), offset=0, length=0) == b""
+
+
+async def test_a_file_that_cannot_be_read_is_an_error(node: Instances, tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(RemoteFailed, match="is not there, or no file"):
+            await node.read_file(str(path), offset=0, length=5)
+    with pytest.raises(InvalidInput):
+        await node.read_file("a\nb", offset=0, length=5)
+
+
 async def test_a_path_may_begin_at_home(node: Instances, local: LocalExec) -> None:
     await node.put_file("~/x/y", b"1")
     assert (local.home / "x" / "y").read_bytes() == b"1"
