@@ -4,10 +4,14 @@ A script, not a test: it prints a table. Direct and through the gateway take tur
 so that whatever else the machine does hits both alike; medians over the rounds are shown with their
 spread. CPU is the gateway process's own, from the scheduler.
 
-    python tests/bench/bench_gateway.py [--rounds N] [--url http://HOST:PORT --model NAME [--key K]]
+    python -m tests.bench.bench_gateway [--rounds N]
+    python -m tests.bench.bench_gateway --engine
+    python -m tests.bench.bench_gateway --url http://HOST:PORT --model NAME [--key K]
 
-Without ``--url`` the engine is a scripted one that answers at once. With it, the answers of a real
-engine take most of the time, and what is added shows best in the medians.
+The engine is a scripted one that answers at once; with ``--engine`` it is llama.cpp's server over
+the small test model, started here, and with ``--url`` one that runs. A real engine's own answers
+vary by far more than what a gateway adds: there, single requests take turns, short and one at a
+time, and the difference of each pair is shown besides the percentiles of all.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -32,69 +38,11 @@ from llmgw_core.gateway.link import GatewayLink, spawn
 from llmgw_core.gateway.settings import GatewaySettings
 from llmgw_core.gateway.table import RouteModel, Table, Target
 
-TOKEN = (
-    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",'
-    b'"choices":[{"index":0,"delta":{"content":" token"},"finish_reason":null}]}\n\n'
-)
-CHUNK = b"%x\r\n%b\r\n" % (len(TOKEN), TOKEN)
-ANSWER = b'{"id":"1","object":"chat.completion","choices":[{"message":{"content":"' + b"x" * 600
-ANSWER += b'"}}],"usage":{"prompt_tokens":9,"completion_tokens":9,"total_tokens":18}}'
-WHOLE = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER)
-    + ANSWER
-)
-STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-)
-STREAM_CHUNKS = 200
 STREAMS = 32
-STREAM_GAP_S = 0.005
-
-
-class FastEngine(asyncio.Protocol):
-    """Answers every request at once: whole, or as a stream of tokens at a steady pace."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not subclasses of asyncio's
-        self._transport = cast(asyncio.Transport, transport)
-        self._seen = b""
-
-    def data_received(self, data: bytes) -> None:
-        self._seen += data
-        head, split, body = self._seen.partition(b"\r\n\r\n")
-        if not split:
-            return
-        lower = head.lower()
-        at = lower.index(b"content-length:") + 15
-        length = int(lower[at:].split(b"\r\n", 1)[0])
-        if len(body) < length:
-            return
-        self._seen = b""
-        if b'"stream":true' in body:
-            self._transport.write(STREAM_HEAD)
-            self._tick(STREAM_CHUNKS)
-        else:
-            self._transport.write(WHOLE)
-
-    def _tick(self, left: int) -> None:
-        if self._transport.is_closing():
-            return
-        if left == 0:
-            self._transport.write(b"0\r\n\r\n")
-            return
-        self._transport.write(CHUNK)
-        asyncio.get_running_loop().call_later(STREAM_GAP_S, self._tick, left - 1)
-
-
-def run_engine() -> None:
-    """The engine's process: prints its port and serves until killed."""
-
-    async def serve() -> None:
-        server = await asyncio.get_running_loop().create_server(FastEngine, "127.0.0.1", 0)
-        print(server.sockets[0].getsockname()[1], flush=True)
-        await server.serve_forever()
-
-    uvloop.run(serve())
+WORDS = 200
+WORDS_REAL = 8
+PAIRS_REAL = 150
+WARM_UPS = 2
 
 
 class Caller(asyncio.Protocol):
@@ -158,11 +106,12 @@ class Place:
     key: str = ""
     pid: int | None = None
 
-    def request(self, *, stream: bool, tokens: int) -> bytes:
+    def request(self, *, stream: bool, tokens: int, words: int = WORDS) -> bytes:
         body = json.dumps(
             {
                 "model": self.model,
-                "messages": [{"role": "user", "content": "word " * 200}],
+                "messages": [{"role": "user", "content": "word " * words}],
+                "temperature": 0,
                 "max_tokens": tokens,
                 "stream": stream,
             },
@@ -288,31 +237,111 @@ async def measure(
     return figures
 
 
-async def run(arguments: argparse.Namespace) -> None:
-    """Start what is needed, measure, print, and end what was started."""
-    engine: subprocess.Popen[str] | None = None
+async def _timed(
+    callers: list[Caller], which: int, places: tuple[Place, Place], raw: bytes
+) -> float:
+    """Milliseconds of one request.
+
+    A server may end a connection that was kept for long (llama.cpp after 5 s, and after 100
+    requests): only the bare engine may, and is then asked again on a new one.
+    """
+    for last in (False, True):
+        if callers[which].transport.is_closing():
+            callers[which] = (await _callers(places[which], 1))[0]
+        began = time.perf_counter()
+        try:
+            await callers[which].ask(raw)
+            break
+        except ConnectionError:
+            if which or last:
+                raise
+    return (time.perf_counter() - began) * 1000
+
+
+async def measure_pairs(
+    direct: Place, through: Place, pairs: int, tokens: int, *, stream: bool
+) -> list[tuple[float, float]]:
+    """Milliseconds of direct requests and of those through the gateway, taking turns one by one."""
+    places = (direct, through)
+    raw = [place.request(stream=stream, tokens=tokens, words=WORDS_REAL) for place in places]
+    callers = [(await _callers(place, 1))[0] for place in places]
+    found: list[tuple[float, float]] = []
+    for number in range(-WARM_UPS, pairs):
+        took = [0.0, 0.0]
+        for which in (0, 1) if number % 2 else (1, 0):
+            took[which] = await _timed(callers, which, places, raw[which])
+        if number >= 0:
+            found.append((took[0], took[1]))
+    for caller in callers:
+        caller.transport.close()
+    return found
+
+
+def show_pairs(name: str, pairs: list[tuple[float, float]]) -> None:
+    """Percentiles of both ways, and of what the gateway added within a pair."""
+    columns = [
+        ("direct", [d for d, _ in pairs]),
+        ("gateway", [g for _, g in pairs]),
+        ("added, in a pair", [g - d for d, g in pairs]),
+    ]
+    print(f"{f'{name}, ms, n={len(pairs)}':44}{'p25':>10}{'p50':>10}{'p75':>10}{'p99':>10}")
+    for label, values in columns:
+        cells = "".join(f"{percentile(values, s):10.3f}" for s in (0.25, 0.5, 0.75, 0.99))
+        print(f"  {label:42}{cells}")
+
+
+@asynccontextmanager
+async def _engine(arguments: argparse.Namespace, folder: Path) -> AsyncIterator[Place]:
+    """The engine that was asked for; ended if it was started here."""
     if arguments.url:
         parts = urlsplit(arguments.url)
-        direct = Place(
-            parts.hostname or "127.0.0.1", parts.port or 80, arguments.model, arguments.key
-        )
+        host, port = parts.hostname or "127.0.0.1", parts.port or 80
+        yield Place(host, port, arguments.model, arguments.key)
+    elif arguments.engine:
+        from tests.bench.real_engine import real_engine
+
+        async with real_engine(folder) as (port, key):
+            yield Place("127.0.0.1", port, "smol", key)
     else:
-        argv = [sys.executable, __file__, "--engine"]
+        argv = [sys.executable, "-m", "tests.bench.scripted_engine"]
         engine = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        assert engine.stdout is not None
-        direct = Place("127.0.0.1", int(engine.stdout.readline()), arguments.model)
-    with tempfile.TemporaryDirectory(prefix="llmgw-bench-") as state:
-        gateway = spawn(Path(state), GatewaySettings(port=0))
         try:
-            through = await _route(Path(state), direct)
-            requests = arguments.requests or (20 if arguments.url else 500)
-            figures = await measure(direct, through, arguments.rounds, requests, arguments.tokens)
+            assert engine.stdout is not None
+            yield Place("127.0.0.1", int(engine.stdout.readline()), arguments.model)
         finally:
-            for process in (gateway, engine):
-                if process is not None:
-                    process.kill()
-                    process.wait()
-    figures.show()
+            engine.kill()
+            engine.wait()
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    """Start what is needed, measure, print, and end what was started."""
+    with tempfile.TemporaryDirectory(prefix="llmgw-bench-") as folder:
+        state = Path(folder) / "gateway"
+        state.mkdir(mode=0o700)
+        async with _engine(arguments, Path(folder) / "engine") as direct:
+            gateway = spawn(state, GatewaySettings(port=0))
+            try:
+                await _measure(arguments, direct, await _route(state, direct))
+            finally:
+                gateway.kill()
+                gateway.wait()
+
+
+async def _measure(arguments: argparse.Namespace, direct: Place, through: Place) -> None:
+    if arguments.url or arguments.engine:
+        pairs, tokens = arguments.requests or PAIRS_REAL, arguments.tokens
+        for name, stream in (("whole answers", False), ("streams to their end", True)):
+            cpu = through.cpu_s()
+            found = await measure_pairs(direct, through, pairs, tokens, stream=stream)
+            after = through.cpu_s()
+            show_pairs(f"{name}, {tokens} tokens", found)
+            if cpu is not None and after is not None:
+                asked = pairs + WARM_UPS
+                print(f"  {'CPU us a request, gateway':42}{(after - cpu) / asked * 1e6:10.0f}")
+    else:
+        requests = arguments.requests or 500
+        figures = await measure(direct, through, arguments.rounds, requests, arguments.tokens)
+        figures.show()
 
 
 async def _route(state: Path, direct: Place) -> Place:
@@ -342,14 +371,12 @@ def main() -> None:
     parser.add_argument("--model", default="m", help="the name that engine serves under")
     parser.add_argument("--key", default="", help="its API key")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--requests", type=int, default=0, help="in each part of a round")
-    parser.add_argument("--tokens", type=int, default=16, help="asked of a real engine")
-    parser.add_argument("--engine", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.engine:
-        run_engine()
-    else:
-        uvloop.run(run(arguments))
+    parser.add_argument(
+        "--requests", type=int, default=0, help="in each part of a round; pairs over a real engine"
+    )
+    parser.add_argument("--tokens", type=int, default=4, help="asked of a real engine")
+    parser.add_argument("--engine", action="store_true", help="start a real engine to measure over")
+    uvloop.run(run(parser.parse_args()))
 
 
 if __name__ == "__main__":
