@@ -17,6 +17,7 @@ import msgspec
 
 from llmgw_core.errors import InvalidInput, LlmgwError, NotFound, Refused
 from llmgw_core.mirror import locks, manifest
+from llmgw_core.mirror.halves import Half
 from llmgw_core.mirror.manifest import Entry, Manifest, ManifestDamaged
 from llmgw_core.mirror.names import check_file, check_model, check_version, folded
 from llmgw_core.mirror.sums import Sums, bad_pieces
@@ -24,14 +25,6 @@ from llmgw_core.mirror.tree import listed, prune, remove_tree, size_of, tree_byt
 from llmgw_core.mirror.versions import FileState, MirrorFile, MirrorVersion
 
 MANIFESTS, PARTIAL, LOCKS = ".manifests", ".partial", ".locks"
-
-
-@dataclass(frozen=True, slots=True)
-class Half:
-    """Where a file lies while it is fetched, and what is remembered of its source."""
-
-    data: Path
-    note: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +144,13 @@ class Store:
         return found
 
     def versions(self) -> tuple[MirrorVersion, ...]:
-        """Every version; one whose manifest cannot be read says so in its ``error``."""
+        """Every version; one whose manifest cannot be read says so in its ``trouble``."""
         found = []
         for model, name in self.names():
             try:
                 version = self.version(model, name)
             except LlmgwError as error:
-                version = MirrorVersion(model, name, (), error=str(error))
+                version = MirrorVersion(model, name, (), trouble=str(error))
             if version is not None:  # one just removed
                 found.append(version)
         return tuple(found)

@@ -47,7 +47,7 @@ class MirrorVersion:
     revision: str = ""
     """The hub's commit, or the server's ETag; empty where there is none."""
     created: float | None = None
-    error: str = ""
+    trouble: str = ""
     """Why nothing is known about it, where its manifest cannot be read."""
 
     @property

@@ -107,7 +107,7 @@ def test_a_garbage_manifest_is_one_sentence_and_spoils_nothing(store: Store, tex
         store.version("m", "v")
     good, bad = store.versions()
     assert good.complete
-    assert "manifest" in bad.error
+    assert "manifest" in bad.trouble
     assert not bad.complete
     assert clean(store, dry_run=False) == ()
     assert store.path("m", "v", "f").exists()
