@@ -359,7 +359,7 @@ class _Run:
         # before the first byte: what a kill leaves then says what it is a half of
         await asyncio.to_thread(write_note, self._half, self._note)
         self._hear.moved(self._sums.count, self._total)
-        with await asyncio.to_thread(_open_at, self._half.data, self._sums.count) as file:
+        with _open_at(self._half.data, self._sums.count) as file:
             await self._pour(response, file)
 
     async def _pour(self, response: httpx.Response, file: BinaryIO) -> None:

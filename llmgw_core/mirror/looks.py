@@ -13,7 +13,7 @@ from llmgw_core.mirror.versions import FileState, MirrorVersion
 def version_view(version: MirrorVersion, *, pulling: bool = False) -> MirrorVersionView:
     """A version's row; ``pulling`` says that something works on it now."""
     rates = [file.rate for file in version.files if file.rate is not None]
-    wrong = version.error or next((f"{f.file}: {f.error}" for f in version.files if f.error), "")
+    wrong = version.trouble or next((f"{f.file}: {f.error}" for f in version.files if f.error), "")
     return MirrorVersionView(
         model=version.model,
         version=version.version,
@@ -36,7 +36,7 @@ def version_view(version: MirrorVersion, *, pulling: bool = False) -> MirrorVers
 
 def _state(version: MirrorVersion) -> str:
     states = {file.state for file in version.files}
-    if version.error or FileState.FAILED in states:
+    if version.trouble or FileState.FAILED in states:
         return "failed"
     if FileState.DAMAGED in states:
         return "damaged"
