@@ -15,10 +15,9 @@ from functools import cache
 from pathlib import Path
 
 from llmgw_core.engines.words import last_line
+from llmgw_core.gguf.architectures import CHECKED_BUILD
 from llmgw_core.nodes.facts import EngineFacts
 
-TABLE_BUILD = "b11549"
-"""The build of llama.cpp whose architectures the built-in table lists."""
 ASKED_S = 20
 """How long an engine may take over its answer on the node; measured are 0.1 to 0.2 s."""
 
@@ -159,7 +158,7 @@ def combine(
         return Opinion(refusal=sentence + rest, unable=unable)
     if not able and known_to_table is False:
         return Opinion(
-            warning=f"no node could be asked, and llama.cpp {TABLE_BUILD} does not know the "
+            warning=f"no node could be asked, and llama.cpp {CHECKED_BUILD} does not know the "
             f"architecture {architecture!r}; it needs a newer build"
         )
     return Opinion()

@@ -180,7 +180,10 @@ sum_rss() { # "PID PID …" of living engines -> rss_PID peak_PID, in kB, of the
   # what is its own: the former counts once, by the process that has most of it.
   # two programs, since a shell that reads byte by byte takes ten times as long over all of /proc
   eval "$(cat /proc/[0-9]*/stat 2>/dev/null | awk -v leaders="$1" -v page="$page" '
-    function look(pid, leader, file, line, word, most, shared) {
+    BEGIN { split(leaders, list); for (i in list) pages[list[i]] = 0 }
+    { pid = $1; sub(/^.*\) /, "") }
+    $4 in pages {
+      pages[$4] += $22
       file = "/proc/" pid "/status"
       most = shared = 0
       while ((getline line < file) > 0) {
@@ -189,11 +192,9 @@ sum_rss() { # "PID PID …" of living engines -> rss_PID peak_PID, in kB, of the
         else if (word[1] == "RssFile:" || word[1] == "RssShmem:") shared += word[2]
       }
       close(file)
-      own[leader] += most > shared ? most - shared : 0
-      if (most > 0 && shared > common[leader]) common[leader] = shared
+      own[$4] += most > shared ? most - shared : 0
+      if (most > 0 && shared > common[$4]) common[$4] = shared
     }
-    BEGIN { split(leaders, list); for (i in list) pages[list[i]] = 0 }
-    { pid = $1; sub(/^.*\) /, ""); if ($4 in pages) { pages[$4] += $22; look(pid, $4) } }
     END {
       for (leader in pages) {
         printf "rss_%s=%d\n", leader, pages[leader] * page / 1024
