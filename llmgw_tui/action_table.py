@@ -209,7 +209,7 @@ _NODES = (
     ),
     Action(
         id="trust", title="trust", keys=("t",), scopes=(Scope.NODES,), target=Kind.NODE,
-        command="node.trust", words=("node trust", "trust"), dangerous=True, shown=True,
+        command="node.trust", words=("node trust", "trust"), dangerous=True,
         options=(Option("--fingerprint", "fingerprint"),),
         help="Accept the host key of a node that is refused because of it.",
     ),

@@ -92,7 +92,7 @@ class ConsoleApp(App[int]):
     def on_mount(self) -> None:
         """Keys first; what else a person has set, and the engine, only after the first paint."""
         self.set_keymap(dict(self.options.keys))
-        self.apply()
+        self.set_class(self.ascii, "-ascii")
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -165,6 +165,8 @@ class ConsoleApp(App[int]):
 
     def apply(self) -> None:
         """Bring what is seen up to date."""
+        if not self.is_running:  # a timer may come once more while the widgets are taken away
+            return
         for screen in (self.screen, self.main):
             if isinstance(screen, FramedScreen) and screen.is_mounted:
                 screen.apply()

@@ -34,10 +34,10 @@ def _text(event: EventView, look: Look) -> tuple[Part, ...]:
 EVENT_COLUMNS: tuple[Col[EventView], ...] = (
     Col(key="time", title="TIME", width=8, sort=lambda e: -e.seq,
         cell=lambda e, _: (Part(words.clock(e.time), "muted"),)),
-    Col(key="text", title="WHAT HAPPENED", width=20, grow=1, cell=_text),
-    Col(key="about", title="ABOUT", width=14, drop=2, sort=about,
+    Col(key="text", title="WHAT HAPPENED", width=58, grow=1, cell=_text),
+    Col(key="about", title="ABOUT", width=14, drop=1, sort=about,
         cell=lambda e, _: (Part(about(e)),)),
-    Col(key="actor", title="BY", width=12, drop=1, sort=lambda e: e.actor,
+    Col(key="actor", title="BY", width=12, drop=2, sort=lambda e: e.actor,
         cell=lambda e, _: (Part(e.actor, "muted"),)),
     Col(key="kind", title="KIND", width=18, drop=3, wide=True, sort=lambda e: e.kind,
         cell=lambda e, _: (Part(e.kind, "muted"),)),

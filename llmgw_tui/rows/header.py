@@ -9,6 +9,7 @@ from llmgw_tui.rows import words
 from llmgw_tui.rows.parts import Part
 from llmgw_tui.state import Phase
 
+GAP = 2
 SLOW_LOOP_S = 0.1
 """A loop lag that deserves a colour."""
 
@@ -37,7 +38,7 @@ class Piece:
     @property
     def width(self) -> int:
         """Columns it takes, with the gap before it."""
-        return sum(len(part.text) for part in self.parts) + 2
+        return sum(len(part.text) for part in self.parts) + GAP
 
 
 def header(standing: Standing, snapshot: Snapshot | None, now: float) -> list[Piece]:
@@ -96,7 +97,7 @@ def _gateway(snapshot: Snapshot, ascii_only: bool) -> list[Piece]:
 def fitting(pieces: list[Piece], width: int) -> list[Piece]:
     """Those for which there is room; what matters least goes first."""
     kept = list(pieces)
-    while len(kept) > 1 and sum(piece.width for piece in kept) > width:
+    while len(kept) > 1 and sum(piece.width for piece in kept) - GAP > width:
         heaviest = max(range(len(kept)), key=lambda i: (kept[i].weight, i))
         del kept[heaviest]
     return kept

@@ -35,6 +35,8 @@ def _sentence(node: NodeView, look: Look) -> str:
         texts.append(f"since {words.clock(node.since)}")
     if node.retry_at is not None and node.retry_at > look.now:
         texts.append(f"retry in {words.span(node.retry_at - look.now)}")
+    if node.state == "refused" and node.fingerprint is not None:
+        texts.append("t shows the key")
     return ", ".join(texts)
 
 
@@ -100,9 +102,9 @@ NODE_COLUMNS: tuple[Col[NodeView], ...] = (
     Col(key="link", title="SSH", width=6, right=True, drop=7, sort=lambda n: n.rtt_s,
         cell=lambda n, _: (Part(words.millis(n.rtt_s), "" if n.rtt_s is not None else "muted"),)),
     Col(key="cores", title="CORES", width=7, right=True, cell=_booked, drop=8,
-        sort=lambda n: n.cores_booked, wide=True),
+        sort=lambda n: n.cores_booked),
     Col(key="reserved", title="RSVD GiB", width=9, right=True, cell=_reserved, drop=9,
-        sort=lambda n: n.memory_booked_gb, wide=True),
+        sort=lambda n: n.memory_booked_gb),
     Col(key="disk", title="DISK GiB", width=8, right=True, drop=11, wide=True,
         cell=lambda n, _: (Part(words.gib(n.disk_free_gb)),), sort=lambda n: n.disk_free_gb),
     Col(key="engines", title="ENGINES", width=10, cell=_engines, drop=10, wide=True),
@@ -110,5 +112,5 @@ NODE_COLUMNS: tuple[Col[NodeView], ...] = (
         cell=_labels),
     Col(key="host", title="HOST", width=14, grow=1, drop=13, wide=True,
         cell=lambda n, _: (Part(n.host, "muted"),), sort=lambda n: n.host),
-    Col(key="reason", title="", width=10, grow=4, cell=_why, drop=5),
+    Col(key="reason", title="", width=10, grow=6, cell=_why, drop=5),
 )  # fmt: skip

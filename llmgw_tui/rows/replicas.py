@@ -65,9 +65,9 @@ def _curve(replica: ReplicaView, look: Look) -> tuple[Part, ...]:
 
 
 REPLICA_COLUMNS: tuple[Col[ReplicaView], ...] = (
-    Col(key="model", title="MODEL", width=10, grow=3, cell=lambda r, _: (Part(r.model, "strong"),),
+    Col(key="model", title="MODEL", width=10, grow=2, cell=lambda r, _: (Part(r.model, "strong"),),
         sort=lambda r: (r.model, r.id)),
-    Col(key="replica", title="REPLICA", width=7, grow=1, drop=5, sort=lambda r: r.id,
+    Col(key="replica", title="REPLICA", width=7, drop=5, sort=lambda r: r.id,
         cell=lambda r, _: (Part(short_id(r)),)),
     Col(key="node", title="NODE", width=8, grow=1, drop=2, sort=lambda r: r.nodes,
         cell=lambda r, _: (Part(", ".join(r.nodes) or words.UNKNOWN),)),
@@ -80,14 +80,14 @@ REPLICA_COLUMNS: tuple[Col[ReplicaView], ...] = (
         cell=lambda r, _: _share(r.kv_usage)),
     Col(key="tokens", title="TOK/S", width=6, right=True, drop=3, sort=lambda r: r.tokens_per_s,
         cell=lambda r, _: _number(r.tokens_per_s)),
-    Col(key="curve", title="", width=SPARK_WIDTH, cell=_curve, drop=8, wide=True),
-    Col(key="age", title="AGE", width=7, right=True, drop=9, sort=lambda r: -r.since, wide=True,
+    Col(key="curve", title="", width=SPARK_WIDTH, cell=_curve, drop=8),
+    Col(key="age", title="AGE", width=7, right=True, drop=9, sort=lambda r: -r.since,
         cell=lambda r, look: (Part(words.age(r.since, look.now), "muted"),)),
-    Col(key="memory", title="MEM GiB", width=7, right=True, drop=10, wide=True,
+    Col(key="memory", title="MEM GiB", width=7, right=True, drop=10,
         cell=lambda r, _: (Part(words.gib(r.memory_gb)),), sort=lambda r: r.memory_gb),
     Col(key="profile", title="PROFILE", width=8, drop=11, wide=True, sort=lambda r: r.profile,
         cell=lambda r, _: (Part(r.profile, "muted"),)),
     Col(key="port", title="PORT", width=5, right=True, drop=12, wide=True, sort=lambda r: r.port,
         cell=lambda r, _: (Part(words.UNKNOWN if r.port is None else str(r.port), "muted"),)),
-    Col(key="reason", title="", width=10, grow=4, cell=_why, drop=6),
+    Col(key="reason", title="", width=10, grow=6, cell=_why, drop=6),
 )  # fmt: skip

@@ -128,12 +128,12 @@ def mark_of(marks: dict[str, Mark], state: str) -> Mark:
 
 
 def mode_words(mode: str, least: int, most: int) -> str:
-    """A run mode with its count: ``always 2``, ``on demand ≤2``, ``stopped``."""
+    """A run mode with its count: ``always 2``, ``on demand max 2``, ``stopped``."""
     match mode.replace(" ", ""):
         case "always":
             return f"always {least}" if least == most else f"always {least}…{most}"
         case "ondemand":
-            return f"on demand ≤{most}"
+            return f"on demand max {most}"
         case "stopped":
             return "stopped"
     return mode

@@ -32,7 +32,7 @@ class HeaderBar(Static):
         self._draw()
 
     def _draw(self) -> None:
-        width = self.size.width - 2
+        width = self.content_size.width
         if width < 1 or not self._pieces:
             return
         kept = fitting(self._pieces, width)
@@ -73,7 +73,7 @@ class KeyBar(Static):
         self._draw()
 
     def _draw(self) -> None:
-        width = self.size.width - 2
+        width = self.content_size.width
         drawn = (self._shown, width)
         if width < 1 or drawn == self._drawn:
             return

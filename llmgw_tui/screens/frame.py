@@ -33,6 +33,11 @@ class FramedScreen(Screen[None]):
         yield Prompt(self.app.complete)
         yield KeyBar()
 
+    def on_mount(self) -> None:
+        """Show what is known already."""
+        self.apply()
+        self.update_bars()
+
     def content(self) -> Iterable[Widget]:
         """What the screen is for."""
         return ()

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from llmgw_tui.app import ConsoleApp
 
 KEY_WIDTH = 13
-USAGE_WIDTH = 24
+USAGE_WIDTH, USAGE_NARROW = 24, 18
+NARROW = 84
 
 
 class HelpScreen(ModalScreen[None]):
@@ -94,11 +95,12 @@ def _rows(action: Action, keys: tuple[str, ...], width: int) -> list[list[Part]]
     """Key, command and sentence; a long sentence goes on under its beginning."""
     key = f"  {' '.join(key_name(key) for key in keys):<{KEY_WIDTH}}"
     usage = [f":{action.short_usage}"]
-    says = textwrap.wrap(action.help, max(20, width - KEY_WIDTH - USAGE_WIDTH - 5))
+    room = USAGE_WIDTH if width >= NARROW else USAGE_NARROW
+    says = textwrap.wrap(action.help, max(20, width - KEY_WIDTH - room - 5))
     rows: list[list[Part]] = []
     for i in range(max(len(usage), len(says))):
         left = key if i == 0 else " " * len(key)
         middle = usage[i] if i < len(usage) else ""
         right = says[i] if i < len(says) else ""
-        rows.append([Part(left, "key"), Part(f"{middle:<{USAGE_WIDTH + 2}}", "muted"), Part(right)])
+        rows.append([Part(left, "key"), Part(f"{middle:<{room + 2}}", "muted"), Part(right)])
     return rows

@@ -130,7 +130,7 @@ class OverviewView(View):
             events.draw("Events", lines or [[Part(self._nothing(), "muted")]])
 
     def _nothing(self) -> str:
-        return "–" if self.app.shown is not None else "starting the engine…"
+        return "nothing yet" if self.app.shown is not None else "starting the engine…"
 
     def model(self) -> ModelView | None:
         """The model of the replica under the cursor, else the first of the catalog."""

@@ -57,7 +57,9 @@ class ListPane(Container, Generic[Row]):
         self.spec = spec
         self.filter_text = ""
         self.faults_only = False
-        self._given: tuple[object, ...] | None = None
+        self._given: int | None = None
+        """Rows before filter and faults; None as long as a sentence stands in their place."""
+        self._nothing = ""
         self._titled: object = None
 
     def compose(self) -> ComposeResult:
@@ -89,15 +91,23 @@ class ListPane(Container, Generic[Row]):
         """These rows, as far as filter and faults let them through."""
         given = [row for row in rows if not self.faults_only or self.spec.fault(row)]
         self.table.set_rows(given, Look(now, ascii_only))
+        self._given = len(rows)
+        self._nothing = self.spec.empty(snapshot) if not rows else ""
+        self._count()
+
+    def _count(self) -> None:
+        """How many of how many are shown, and the sentence where there is none."""
+        if self._given is None:
+            return
         shown = len(self.table.rows)
         self.table.set_class(not shown, "-empty")
         label = self.query_one(".empty", Static)
         label.display = not shown
-        if not rows:
-            label.update(clean_lines(self.spec.empty(snapshot)), layout=False)
+        if not self._given:
+            label.update(clean_lines(self._nothing), layout=False)
         elif not shown:
             label.update(empty.NO_MATCH if self.filter_text else empty.NO_FAULTS, layout=False)
-        self._title(str(len(rows)) if shown == len(rows) else f"{shown} of {len(rows)}")
+        self._title(str(shown) if shown == self._given else f"{shown} of {self._given}")
 
     def _title(self, count: str) -> None:
         notes = [count] if count else []
@@ -105,6 +115,8 @@ class ListPane(Container, Generic[Row]):
             notes.append(f"/{clean(self.filter_text)}")
         if self.faults_only:
             notes.append("faults")
+        if self.table.wide:
+            notes.append("wide")
         titled = tuple(notes)
         if titled != self._titled:
             self._titled = titled
@@ -120,6 +132,7 @@ class ListPane(Container, Generic[Row]):
         """Show only what matches."""
         self.filter_text = text.strip()
         self.table.set_filter(self.filter_text)
+        self._count()
 
     def step_back(self) -> bool:
         """Clear the filter, else marks, else the faults-only form."""

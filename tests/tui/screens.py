@@ -30,6 +30,7 @@ from llmgw_tui.app import ConsoleApp  # noqa: E402
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WAIT_S = 20.0
 ROUNDS = 3
+STILL = 3
 CHARACTERS = {
     "space": " ", "plus": "+", "minus": "-", "colon": ":", "slash": "/", "question_mark": "?",
     "equals_sign": "=", "full_stop": ".", "exclamation_mark": "!", "underscore": "_",
@@ -72,7 +73,15 @@ class Console:
         Textual's own pilot also waits until the process is idle, a fifth of a second a key.
         """
         for _ in range(ROUNDS):
+            await self._gone_through()
             await self.pilot._wait_for_screen()
+
+    async def _gone_through(self) -> None:
+        """Until the application itself, which the pilot leaves out, has no message before this."""
+        through = asyncio.Event()
+        if self.app.is_running and self.app.call_later(through.set):
+            async with asyncio.timeout(WAIT_S):
+                await through.wait()
 
     async def settle(self) -> None:
         """Show the engine's newest, and let everything be painted."""
@@ -90,6 +99,17 @@ class Console:
             while not condition():
                 await asyncio.sleep(0.01)
                 await self.settle()
+
+    async def still(self) -> str:
+        """The screen once it has stopped changing, bounded."""
+        async with asyncio.timeout(WAIT_S):
+            same, before = 0, ""
+            while same < STILL:
+                await asyncio.sleep(0.03)
+                await self.settle()
+                now = self.screen
+                same, before = (same + 1 if now == before else 0), now
+        return before
 
     async def type(self, text: str) -> None:
         """Type a line, and enter."""

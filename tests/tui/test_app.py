@@ -87,7 +87,7 @@ async def test_the_scale_dialog_asks_for_mode_count_and_idle_time() -> None:
         assert isinstance(dialog, ScaleDialog)
         assert dialog.model.name == "smollm2"
         await c.press("down")
-        await c.shows("on demand ≤2")
+        await c.shows("on demand max 2")
         await c.press("tab", "end", "backspace", "3", "tab", "end", *["backspace"] * 3)
         await c.press("3", "0", "m", "enter")
         await c.until(lambda: bool(client.commands))
