@@ -160,7 +160,7 @@ class ConsoleApp(App[int]):
         """Ages and clocks move even when nothing else does."""
         if not self.paused and self.link.phase is Phase.LIVE:
             self.apply()
-        elif isinstance(screen := self.screen, FramedScreen):
+        elif self.is_running and isinstance(screen := self.screen, FramedScreen):
             screen.update_bars()
 
     def apply(self) -> None:

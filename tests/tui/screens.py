@@ -73,15 +73,7 @@ class Console:
         Textual's own pilot also waits until the process is idle, a fifth of a second a key.
         """
         for _ in range(ROUNDS):
-            await self._gone_through()
             await self.pilot._wait_for_screen()
-
-    async def _gone_through(self) -> None:
-        """Until the application itself, which the pilot leaves out, has no message before this."""
-        through = asyncio.Event()
-        if self.app.is_running and self.app.call_later(through.set):
-            async with asyncio.timeout(WAIT_S):
-                await through.wait()
 
     async def settle(self) -> None:
         """Show the engine's newest, and let everything be painted."""

@@ -16,6 +16,7 @@ from llmgw_tui.action_table import ACTIONS, VIEWS
 from llmgw_tui.actions import Action, Kind
 from llmgw_tui.launch import LaunchOptions
 from llmgw_tui.moves import LOG_ACTIONS, Moves
+from llmgw_tui.rows.empty import NO_MATCH
 from llmgw_tui.screens.card import CardScreen
 from llmgw_tui.screens.confirm import ConfirmDialog, ResultsDialog
 from llmgw_tui.screens.quit import QuitDialog
@@ -33,6 +34,15 @@ async def test_the_first_paint_does_not_wait_for_the_engine() -> None:
         assert "starting the engine…" in c.screen
         assert c.app.link.phase is Phase.STARTING
         await c.press("3", "2", "question_mark", "escape", "1")  # keys work meanwhile
+
+
+async def test_a_timer_that_comes_while_the_console_ends_draws_nothing() -> None:
+    async with console(client_of(lab())) as c:
+        await c.press("3")
+    c.app.apply()  # the widgets have gone; this raised, and its traceback went to the terminal
+    c.app._tick()
+    c.app.link.phase = Phase.LOST
+    c.app._tick()
 
 
 async def test_what_the_engine_says_while_starting_is_shown() -> None:
@@ -275,6 +285,18 @@ async def test_ctrl_d_in_the_filter_edits_and_does_not_stop_a_replica() -> None:
         await c.press("3", "slash", "s", "ctrl+d", "ctrl+k", "r")
         assert not isinstance(c.app.screen, ConfirmDialog)
         assert client.commands == []
+
+
+async def test_the_count_follows_the_filter_without_waiting_for_the_engine() -> None:
+    async with console(client_of(lab())) as c:
+        await c.press("2")
+        assert "Nodes  4" in c.screen
+        c.app.main.filter_by("nothing-like-it")
+        await c.handled()
+        assert "Nodes  0 of 4  /nothing-like-it" in c.screen
+        assert NO_MATCH in c.screen
+        await c.press("escape")
+        assert "Nodes  4 " in c.screen
 
 
 async def test_faults_only() -> None:
