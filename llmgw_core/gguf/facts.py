@@ -168,7 +168,10 @@ def _kind(header: Header) -> Kind:
 
 
 def _is_vocabulary(header: Header) -> bool:
-    return header.complete and not header.tensors and header.vocabulary is not None
+    # the first part of a split model may have no tensors either
+    split = _whole(header.keys.get("split.count"), 2, _SPLITS_MOST)
+    alone = header.complete and not header.tensors and split is None
+    return alone and header.vocabulary is not None
 
 
 def _whole(value: Value | None, least: int, most: int) -> int | None:

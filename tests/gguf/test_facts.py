@@ -105,6 +105,14 @@ def test_a_vocabulary_alone_is_no_model() -> None:
     assert not found.kind.is_served
 
 
+def test_the_first_part_of_a_split_may_have_no_tensors() -> None:
+    file = good(data=b"").add("split.no", 0, Type.UINT16).add("split.count", 3, Type.UINT16)
+    file.tensors.clear()
+    found = facts(parse(bytes(file)))
+    assert found.kind is Kind.MODEL
+    assert (found.split_index, found.split_count, found.weights_bytes) == (0, 3, 0)
+
+
 def test_file_types() -> None:
     assert of(general__file_type=0).file_type == "F32"
     assert of(general__file_type=1024 + 7).file_type == "Q8_0"
