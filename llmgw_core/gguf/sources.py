@@ -55,7 +55,7 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.name = path.name
+        self.name = str(path)
         self.size: int | None = None
         self.requests = 0
         self.bytes_read = 0
@@ -106,7 +106,7 @@ class NodeSource:
     def __init__(self, node: NodeFiles, path: str) -> None:
         self._node = node
         self._path = path
-        self.name = path.rpartition("/")[2] or path
+        self.name = path
         self.size: int | None = None
         self.requests = 0
         self.bytes_read = 0
