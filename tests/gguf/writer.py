@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from llmgw_core.gguf.parse import Type
 
@@ -133,6 +134,7 @@ def good(order: str = "<", **kwargs: object) -> File:
     return file
 
 
+@lru_cache(maxsize=4)
 def vocabulary(tokens: int, *, mean: int = 7, merges: int = 0, tensors: int = 100) -> bytes:
     """A header with a vocabulary of that many tokens, as large as a real one."""
     file = base()

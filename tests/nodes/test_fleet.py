@@ -125,6 +125,9 @@ async def test_a_local_node_is_ready_and_live(tmp_path: Path) -> None:
         assert node.cpu_history
         assert (await node.endpoint(18000)).host == "127.0.0.1"
         assert await node.stat_file("/nonexistent") is None
+        data = bytes(range(256)) * 4096 * 4
+        (home / "m.gguf").write_bytes(data)
+        assert await node.read_file("~/m.gguf", offset=3, length=len(data)) == data[3:]
         assert 18000 <= await node.free_port(frozenset({18000})) <= 18999
         assert (await node.probe()).boot_id == facts.boot_id
     assert node.sample is None
