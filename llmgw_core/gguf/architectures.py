@@ -73,7 +73,7 @@ def _each(names: str, **rules: object) -> tuple[Architecture, ...]:
 
 
 _FULL = _each("""
-    llama deci falcon grok gpt2 gptj gptneox mpt baichuan starcoder refact bloom stablelm qwen qwen2
+    llama deci falcon grok gpt2 gptneox mpt baichuan starcoder refact bloom stablelm qwen qwen2
     qwen2moe qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe phi2 phi3 phimoe plamo codeshell orion
     internlm2 minicpm minicpm3 gemma starcoder2 xverse command-r dbrx olmo olmoe openelm arctic
     deepseek chatglm glm4 glm4moe bitnet t5 t5encoder jais jais2 nemotron exaone granite granitemoe

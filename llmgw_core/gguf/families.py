@@ -57,14 +57,15 @@ def layout(hyper: Hyper) -> Layout:
     row = known or Architecture(hyper.architecture)
     window = _window(hyper, row.window) if row.window else 0
     kinds = tuple(_kind(hyper, row, layer, window) for layer in range(hyper.layers))
+    floats = _state_floats(hyper, row)
     if known is None:
-        kinds = tuple(_guess(hyper, kind, layer) for layer, kind in enumerate(kinds))
+        kinds = tuple(_guess(hyper, kind, layer, floats) for layer, kind in enumerate(kinds))
     return Layout(
         layers=kinds,
         window=window if Kind.WINDOW in kinds else 0,
         indexed=tuple(_is_indexed(hyper, row, layer) for layer in range(hyper.layers)),
         indexer_has_values=row.indexed is Indexed.AFTER_DENSE,
-        state_floats=_state_floats(hyper, row),
+        state_floats=floats,
         instead_of_cache=row.instead_of_cache,
         is_known=known is not None,
         is_upper_bound=known is None or known.is_upper_bound,
@@ -88,10 +89,10 @@ def _kind(hyper: Hyper, row: Architecture, layer: int, window: int) -> Kind:
     return Kind.FULL
 
 
-def _guess(hyper: Hyper, kind: Kind, layer: int) -> Kind:
+def _guess(hyper: Hyper, kind: Kind, layer: int, floats: int) -> Kind:
     """For an unknown architecture: a layer without KV heads has a state, if layers have any."""
     lacks_heads = hyper.kv_heads[layer] == 0
-    return Kind.STATE if lacks_heads and _keyed_state_floats(hyper) else kind
+    return Kind.STATE if lacks_heads and floats else kind
 
 
 def _is_recurrent(hyper: Hyper, rule: Recurrent, layer: int) -> bool:
@@ -142,19 +143,4 @@ def _is_indexed(hyper: Hyper, row: Architecture, layer: int) -> bool:
 def _state_floats(hyper: Hyper, row: Architecture) -> int:
     if row.square_state:
         return hyper.key_length * hyper.key_length * max(hyper.heads)
-    return _keyed_state_floats(hyper)
-
-
-def _keyed_state_floats(hyper: Hyper) -> int:
-    """Convolution and state of one layer; the first key that is there says which rule it is."""
-    shape, embedding = hyper.state, hyper.embedding or 0
-    if shape.wkv_head_size:
-        return (shape.token_shift_count + shape.wkv_head_size) * embedding
-    if shape.shortconv_cache:
-        return embedding * (shape.shortconv_cache - 1)
-    taps = max(0, shape.conv_kernel - 1)
-    if shape.kda_head_dim:
-        size = shape.kda_head_dim * max(hyper.heads)
-        return 3 * taps * size + shape.kda_head_dim * size
-    groups = 2 * shape.group_count * shape.state_size
-    return taps * (shape.inner_size + groups) + shape.state_size * shape.inner_size
+    return hyper.state.floats(hyper.embedding or 0, max(hyper.heads))

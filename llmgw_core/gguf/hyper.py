@@ -37,11 +37,21 @@ class StateShape:
     shortconv_cache: int = 0
     kda_head_dim: int = 0
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether layers have a state of a size that the header tells."""
-        sizes = (self.inner_size, self.wkv_head_size, self.shortconv_cache, self.kda_head_dim)
-        return any(sizes)
+    def floats(self, embedding: int, heads: int) -> int:
+        """Numbers that one layer keeps for one sequence: of its convolution and of its state.
+
+        The first of these keys that is there says which kind of layer it is.
+        """
+        if self.wkv_head_size:
+            return (self.token_shift_count + self.wkv_head_size) * embedding
+        if self.shortconv_cache:
+            return embedding * (self.shortconv_cache - 1)
+        taps = max(0, self.conv_kernel - 1)
+        if self.kda_head_dim:
+            size = self.kda_head_dim * heads
+            return 3 * taps * size + self.kda_head_dim * size
+        groups = 2 * self.group_count * self.state_size
+        return taps * (self.inner_size + groups) + self.state_size * self.inner_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +135,9 @@ def _read(keys: _Keys, vocabulary: int | None) -> Hyper:
     nextn = keys.number("nextn_predict_layers", 0, blocks - 1) or 0
     embedding = keys.number("embedding_length", 1, MOST_SIZE)
     heads, kv_heads = _heads(keys, blocks)
+    state = _state(keys)
+    if not any(kv_heads) and not _keeps_no_keys(keys, state, embedding, heads):
+        raise keys.missing("attention.head_count")
     key, value = _lengths(keys, embedding, heads)
     mla = [keys.number(f"attention.{what}_length_mla", 0, MOST_SIZE) for what in ("key", "value")]
     pattern = keys.numbers("attention.sliding_window_pattern", blocks, MOST_SIZE)
@@ -151,7 +164,7 @@ def _read(keys: _Keys, vocabulary: int | None) -> Hyper:
         leading_dense=keys.number("leading_dense_block_count", 0, MOST_LAYERS) or 0,
         attention_interval=keys.number("full_attention_interval", 1, MOST_LAYERS) or 4,
         recurrent_layers=_recurrent(keys, blocks),
-        state=_state(keys),
+        state=state,
         experts=_experts(keys),
         indexer=_indexer(keys, blocks),
     )
@@ -162,12 +175,17 @@ def _heads(keys: _Keys, blocks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     heads = keys.per_layer("attention.head_count", blocks, MOST_HEADS)
     kv_heads = keys.per_layer("attention.head_count_kv", blocks, MOST_HEADS)
     known = heads or kv_heads or (0,) * blocks
-    found = heads or known, known if kv_heads is None else kv_heads
+    return heads or known, known if kv_heads is None else kv_heads
+
+
+def _keeps_no_keys(
+    keys: _Keys, state: StateShape, embedding: int | None, heads: tuple[int, ...]
+) -> bool:
+    """Whether a model may be without KV heads: no context is kept, or a state is."""
     row = architecture(keys.architecture)
-    needs_none = row is not None and row.instead_of_cache
-    if not any(found[1]) and not needs_none and not _state(keys).is_kept:
-        raise keys.missing("attention.head_count")
-    return found
+    if row is not None and row.instead_of_cache:
+        return True
+    return state.floats(embedding or 0, max(heads)) > 0
 
 
 def _lengths(keys: _Keys, embedding: int | None, heads: tuple[int, ...]) -> tuple[int, int]:
