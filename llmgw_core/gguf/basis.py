@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llmgw_core.gguf.caches import Cache, Role, Settings, cells
+from llmgw_core.gguf.errors import sanitise
 from llmgw_core.gguf.families import Kind, Layout, layout
 from llmgw_core.gguf.hyper import Hyper
 from llmgw_core.gguf.words import plural, size
@@ -31,7 +32,8 @@ def context_words(
 
 def _shape(hyper: Hyper, laid: Layout, found: tuple[Cache, ...]) -> str:
     if not laid.is_known:
-        return f"unknown architecture {_quoted(hyper.architecture)}: counted as full attention"
+        name = sanitise(hyper.architecture, most=40)
+        return f'unknown architecture "{name}": counted as full attention'
     full = laid.count(Kind.FULL, Kind.BOTH)
     window = next((cache for cache in found if cache.role is Role.WINDOW), None)
     if laid.count(Kind.STATE):
@@ -67,9 +69,3 @@ def _state(total: int, settings: Settings) -> str:
     if settings.parallel == 1:
         return f"state {size(total)}"
     return f"state {size(total)} ({size(total // settings.parallel)} per slot)"
-
-
-def _quoted(name: str) -> str:
-    """A name from a header, as it may stand on a terminal."""
-    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
-    return f'"{shown if len(shown) <= 40 else shown[:40] + "…"}"'

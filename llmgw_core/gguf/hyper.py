@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llmgw_core.errors import LlmgwError
 from llmgw_core.gguf.architectures import architecture
+from llmgw_core.gguf.errors import HeaderError
 from llmgw_core.gguf.header import Header, SkippedArray, Value
 
 MOST_LAYERS = 512
@@ -18,10 +18,8 @@ MOST_CONTEXT = 1 << 31
 MOST_VOCABULARY = 1 << 26
 
 
-class HeaderUnusable(LlmgwError):
+class HeaderUnusable(HeaderError):
     """A header whose values cannot be those of a model."""
-
-    code = "header_unusable"
 
 
 @dataclass(frozen=True, slots=True)
