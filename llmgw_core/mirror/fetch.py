@@ -20,10 +20,10 @@ import httpx
 from llmgw_core.errors import LlmgwError
 from llmgw_core.mirror.disk import finish, read_sums, write_all
 from llmgw_core.mirror.halves import Half, Note, drop, read_note, why_stale, write_note
-from llmgw_core.mirror.limits import Toll
 from llmgw_core.mirror.manifest import unwritable
 from llmgw_core.mirror.names import shown
 from llmgw_core.mirror.sums import Sums
+from llmgw_core.mirror.toll import Toll
 from llmgw_core.mirror.tree import size_of
 
 ATTEMPTS = 5
@@ -108,6 +108,8 @@ class Fetcher:
         toll: What limits the rate.
         pause: How to wait between attempts.
         piece_bytes: Length of the pieces that get a checksum each; 0 for none.
+        attempts: Breaks in a row after which it gives up.
+        disk_error: What to say where a folder cannot be written.
     """
 
     def __init__(
@@ -118,12 +120,14 @@ class Fetcher:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         piece_bytes: int = 0,
         attempts: int = ATTEMPTS,
+        disk_error: Callable[[Path, OSError], LlmgwError] = unwritable,
     ) -> None:
         self.http = http
         self.toll = toll or Toll(None, time.monotonic)
         self.pause = pause
         self.piece_bytes = piece_bytes
         self.attempts = attempts
+        self.disk_error = disk_error
 
     async def fetch(self, wanted: Wanted, half: Half, hear: Listener) -> Fetched:
         """Fetch a file to ``half.data``, going on with what is there.
@@ -174,7 +178,7 @@ class _Run:
             await self._take_up()
             await self._through_breaks()
         except OSError as error:
-            raise unwritable(self._half.data.parent, error) from error
+            raise self._by.disk_error(self._half.data.parent, error) from error
         return Fetched(
             size=self._sums.count,
             sha256=self._sums.sha256(),
@@ -356,9 +360,9 @@ class _Run:
             size=self._total,
             sha256=self._wanted.sha256,
         )
+        self._hear.moved(self._sums.count, self._total)
         # before the first byte: what a kill leaves then says what it is a half of
         await asyncio.to_thread(write_note, self._half, self._note)
-        self._hear.moved(self._sums.count, self._total)
         with _open_at(self._half.data, self._sums.count) as file:
             await self._pour(response, file)
 

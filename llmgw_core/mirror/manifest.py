@@ -89,15 +89,22 @@ def read(path: Path) -> Manifest | None:
 
 
 def write(path: Path, manifest: Manifest) -> None:
-    """Put a manifest in the place of the one before; it is never seen half written."""
-    replace_bytes(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    """Put a manifest in the place of the one before; it is never seen half written.
+
+    Raises:
+        LlmgwError: it cannot be written.
+    """
+    try:
+        replace_bytes(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
     """Write a small file and rename it into place, on the disk before it counts.
 
     Raises:
-        LlmgwError: it cannot be written.
+        OSError: it cannot be written.
     """
     half = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
     try:
@@ -107,10 +114,10 @@ def replace_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(half, path)
-    except OSError as error:
+    except OSError:
         with contextlib.suppress(OSError):
             half.unlink()
-        raise unwritable(path.parent, error) from error
+        raise
 
 
 def unwritable(folder: Path, error: OSError) -> LlmgwError:

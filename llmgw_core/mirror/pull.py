@@ -17,13 +17,13 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from llmgw_core.errors import LlmgwError, Refused
+from llmgw_core.errors import InvalidInput, LlmgwError, Refused
 from llmgw_core.mirror.board import Board, FileListener, OnProgress
 from llmgw_core.mirror.copying import copy
 from llmgw_core.mirror.disk import SPARE_BYTES, amount, place, read_sums
 from llmgw_core.mirror.fetch import TIMEOUT, Fetched, Fetcher, Wanted
 from llmgw_core.mirror.halves import Half
-from llmgw_core.mirror.limits import Toll
+from llmgw_core.mirror.limit import RATE_LEAST
 from llmgw_core.mirror.listing import Listing, Remote, list_source
 from llmgw_core.mirror.manifest import Entry, Manifest, ManifestDamaged, unwritable
 from llmgw_core.mirror.mend import mend
@@ -37,6 +37,7 @@ from llmgw_core.mirror.names import (
 )
 from llmgw_core.mirror.store import Store
 from llmgw_core.mirror.sums import PIECE_BYTES, Sums
+from llmgw_core.mirror.toll import Toll
 from llmgw_core.mirror.tree import prune, remove_tree, size_of
 from llmgw_core.mirror.versions import FileState, MirrorVersion
 
@@ -88,6 +89,8 @@ async def pull(
         Refused: it is not clear what is meant, somebody works on the version, or it holds others.
         LlmgwError: a file could not be fetched or stored; what has come is kept.
     """
+    if request.rate is not None and request.rate < RATE_LEAST:
+        raise InvalidInput(f"a pull's rate is at least {RATE_LEAST} bytes a second")
     source = read_pull(request.source)
     model = check_model(request.model or default_model(source))
     if request.version:

@@ -30,6 +30,10 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
         yield made
 
 
+async def no_pause(_: float) -> None:
+    """The next attempt at once."""
+
+
 class Bar:
     def __init__(self) -> None:
         self.seen: list[tuple[int, int | None]] = []
@@ -54,7 +58,8 @@ async def test_a_break_is_gone_on_from_where_it_was(
     files: Files, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     files.cuts = [300_000, 0, 300_000, -1]
-    await download(http, Wanted(f"{files.base}/f", DIGEST), tmp_path / "f", Bar())
+    wanted = Wanted(f"{files.base}/f", DIGEST)
+    await download(http, wanted, tmp_path / "f", Bar(), pause=no_pause)
     assert (tmp_path / "f").read_bytes() == CONTENT
     first, *later = files.gets("/f")
     assert first is None
@@ -64,10 +69,10 @@ async def test_a_break_is_gone_on_from_where_it_was(
 async def test_breaks_without_end_keep_what_came_for_the_next_run(
     files: Files, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    files.cuts = [300_000, 0, 0, 0, 0]
+    files.cuts = [300_000, 0, 0, 0, 0, 0]
     wanted = Wanted(f"{files.base}/f", DIGEST)
     with pytest.raises(Interrupted, match="kept, try again"):
-        await download(http, wanted, tmp_path / "f", Bar())
+        await download(http, wanted, tmp_path / "f", Bar(), pause=no_pause)
     assert not (tmp_path / "f").exists()
     files.cuts = []
     bar = Bar()
@@ -123,7 +128,7 @@ async def test_a_full_disk_is_said_before_anything_is_written(
     files: Files, http: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
-    monkeypatch.setattr("llmgw_core.demo.download.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("llmgw_core.mirror.disk.shutil.disk_usage", lambda _: usage)
     with pytest.raises(LlmgwError, match="1 MB free and 1 MB are needed"):
         await download(http, Wanted(f"{files.base}/f", DIGEST), tmp_path / "f", Bar())
     assert list(tmp_path.iterdir()) == []

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from llmgw_core.errors import InvalidInput, LlmgwError, NotFound, Refused
 from llmgw_core.mirror.board import Rate
 from llmgw_core.mirror.fetch import Interrupted, WrongContent
-from llmgw_core.mirror.limits import Bucket
 from llmgw_core.mirror.pull import PullRequest, pull
 from llmgw_core.mirror.store import Store
+from llmgw_core.mirror.toll import Toll
 from llmgw_core.mirror.versions import FileState, MirrorVersion
 
 from .filled import digest, tree
@@ -423,14 +423,21 @@ async def test_an_odd_name_on_the_server_is_refused(origin: Origin, store: Store
     assert not store.root.exists()
 
 
-async def test_a_limit_is_paid(origin: Origin, store: Store) -> None:
-    bucket = Bucket(1000)
-    assert bucket.pay(250, 10.0) == 0.0
-    assert bucket.pay(1000, 10.0) == pytest.approx(1.0)
-    assert bucket.pay(500, 11.0) == pytest.approx(0.5)
-    assert bucket.pay(0, 100.0) == 0.0
+async def test_a_limit_is_paid_by_all_files_together(origin: Origin, store: Store) -> None:
+    waits: list[float] = []
+
+    async def pause(wait_s: float) -> None:
+        waits.append(wait_s)
+
+    toll = Toll(1000, lambda: 10.0, pause)
+    await toll.pay(1000)
+    await toll.pay(500)
+    await Toll(None, lambda: 10.0, pause).pay(10**12)
+    assert waits == pytest.approx([1.0, 1.5], abs=0.06)
     request = PullRequest(origin.put("/a.gguf", CONTENT), "m", "v", rate=1e9)
     assert (await pull(store, request)).complete
+    with pytest.raises(InvalidInput, match="rate is at least"):
+        await pull(store, PullRequest(request.source, rate=0))
 
 
 def test_a_rate_is_of_the_last_seconds() -> None:
