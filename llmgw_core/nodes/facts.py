@@ -71,6 +71,8 @@ class Facts:
     """Whether files can be made in the state directory."""
     state_executable: bool | None = None
     """Whether programs there can be run (not so on a noexec mount)."""
+    weights: frozenset[str] | None = None
+    """Versions of the mirror that lie there whole, as ``MODEL/VERSION``."""
 
     def engine(self, name: str) -> EngineFacts | None:
         """The first engine of that name, or None."""

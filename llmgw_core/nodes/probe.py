@@ -15,6 +15,7 @@ from llmgw_core.nodes.exec import Exec
 from llmgw_core.nodes.facts import EngineFacts, Facts, GpuFacts
 from llmgw_core.nodes.hardware import KIB_PER_GIB, count_cores, memory_gb
 from llmgw_core.nodes.script import load, optional_word, word
+from llmgw_core.nodes.weights import complete_keys
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ async def probe(exec_: Exec, hints: ProbeHints, *, clock: Callable[[], float] = 
     ]
     asked_at = clock()
     result = await exec_.script(
-        load("lib.sh", "cgroup.sh", "probe.sh"), *args, timeout_s=PROBE_TIMEOUT_S
+        load("lib.sh", "cgroup.sh", "held_list.sh", "probe.sh"), *args, timeout_s=PROBE_TIMEOUT_S
     )
     timing = Timing(asked_at, clock())
     said = result.stderr.decode(errors="replace").strip() or "nothing came back"
@@ -135,6 +136,7 @@ def parse_probe(output: bytes, timing: Timing) -> Facts:
         hostname=answers.one("hostname"),
         state_writable=answers.flag("state.writable"),
         state_executable=answers.flag("state.executable"),
+        weights=_weights(answers),
     )
 
 
@@ -161,6 +163,11 @@ def parse_df(lines: list[str]) -> float | None:
         if match:
             return int(match[3]) / KIB_PER_GIB
     return None
+
+
+def _weights(answers: _Answers) -> frozenset[str] | None:
+    status, lines = answers.job("weights")
+    return complete_keys(line.encode() for line in lines) if status == "0" else None
 
 
 def _gpus(answers: _Answers) -> tuple[GpuFacts, ...] | None:

@@ -76,7 +76,7 @@ nap() { # SECONDS, for a sleep that may only know whole ones
 }
 
 size_of() { # FILE -> $size; 0 where it is not there
-  size=$(stat -L -c %s "$1" 2>/dev/null) || size=$(wc -c <"$1" 2>/dev/null) || size=0
+  size=$(stat -L -c %s "$1" 2>/dev/null) || size=$(wc -c 2>/dev/null <"$1") || size=0
 }
 
 stat_of() { # PID -> p_state p_parent p_sid p_start; fails where there is no such process

@@ -221,6 +221,7 @@ main() {
     job amd_metric amd_metric
     job pci pci
     job disk disk "${base:-$path}"
+    [ -z "${base:-}" ] || job weights list_weights
     for arg in "$@"; do
       shift
       if [ "$arg" = = ]; then set -- "$@" =; else expand "$(decode "$arg")" && set -- "$@" "$path"; fi
