@@ -16,6 +16,7 @@ from llmgw_core.nodes.instance import (
     LogChunk,
     StopResult,
 )
+from llmgw_core.nodes.weights import HeldVersion
 
 
 class NodeHandle(Protocol):
@@ -115,8 +116,25 @@ class NodeHandle(Protocol):
         None where nothing is there."""
         ...
 
+    async def weights(self) -> Mapping[str, HeldVersion]:
+        """The versions of weights that it holds, by ``MODEL/VERSION``; half fetched ones too."""
+        ...
+
+    async def remove_weights(self, key: str) -> None:
+        """Remove a version with its half files; refused while it is fetched."""
+        ...
+
+    def weights_path(self, key: str, file: str = "") -> str | None:
+        """Where a version, or a file of it, lies there; None until the node was probed."""
+        ...
+
     async def endpoint(self, port: int) -> Endpoint:
         """Where this port of the node is reached from here."""
+        ...
+
+    def ssh_route(self) -> Tunnel | None:
+        """How another process reaches it by SSH; None until it was reached, and where it is
+        this machine."""
         ...
 
     def tunnel(self) -> Tunnel | None:

@@ -15,6 +15,7 @@ from llmgw_core.gateway.table import Tunnel
 from llmgw_core.nodes.clock import Clock, Rng, retry_delay_s
 from llmgw_core.nodes.dial import Dialer
 from llmgw_core.nodes.facts import EngineFacts, Facts, HostSample, NodeState, NodeStatus
+from llmgw_core.nodes.held import list_held, remove_held
 from llmgw_core.nodes.host_keys import fingerprint as fingerprint_of
 from llmgw_core.nodes.instance import Endpoint, InstanceSpec, InstanceStatus, LogChunk, StopResult
 from llmgw_core.nodes.instances import Instances
@@ -27,6 +28,7 @@ from llmgw_core.nodes.session import Session
 from llmgw_core.nodes.trouble import HostKeyRefused
 from llmgw_core.nodes.tunnel import SocketFolder
 from llmgw_core.nodes.verdicts import Verdicts
+from llmgw_core.nodes.weights import HeldVersion, weights_path
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +173,27 @@ class Node:
         """See ``NodeHandle``."""
         return await self._connected().instances.list_files(path)
 
+    async def weights(self) -> Mapping[str, HeldVersion]:
+        """See ``NodeHandle``. The facts are brought up to date by the way."""
+        session = self._connected()
+        held = await list_held(session.link.exec, session.state_dir)
+        if session is self._session and (facts := self._live.facts) is not None:
+            whole = frozenset(key for key, version in held.items() if version.complete)
+            self._live.facts = replace(facts, weights=whole)
+            self._shared.notify(self._config.name)
+        return held
+
+    async def remove_weights(self, key: str) -> None:
+        """See ``NodeHandle``."""
+        session = self._connected()
+        await remove_held(session.link.exec, session.state_dir, key)
+        await self.weights()
+
+    def weights_path(self, key: str, file: str = "") -> str | None:
+        """See ``NodeHandle``."""
+        state_dir = self._live.facts.state_dir if self._live.facts is not None else None
+        return None if state_dir is None else weights_path(state_dir, key, file)
+
     async def provision(self, engine: str, *, progress: Callable[[str], None]) -> str:
         """See ``NodeHandle``. The node is probed anew afterwards, so that the engine is seen."""
         session = self._connected()
@@ -200,7 +223,11 @@ class Node:
     def tunnel(self) -> Tunnel | None:
         """See ``NodeHandle``. None also until the node was reached once."""
         direct = self._config.local or self._config.data_path is DataPath.DIRECT
-        return None if direct or self._hop is None else self._shared.dialer.tunnel(self._hop)
+        return None if direct else self.ssh_route()
+
+    def ssh_route(self) -> Tunnel | None:
+        """See ``NodeHandle``."""
+        return None if self._hop is None else self._shared.dialer.tunnel(self._hop)
 
     # --- what a person asks for
 
