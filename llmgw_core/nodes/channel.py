@@ -132,18 +132,27 @@ class Channel(asyncssh.SSHClientSession[bytes]):
 
     async def feed(self, text: bytes) -> None:
         """Write a script to the command's stdin, and its end."""
-        chan = self._chan
-        if chan is None:
-            return
+        if await self.write(text):
+            await self.write_end()
+
+    async def write(self, data: bytes) -> bool:
+        """Write to the command's stdin; False where it reads no more."""
+        if self._chan is None:
+            return False
         try:
-            for start in range(0, len(text), WRITE_STEP):
+            for start in range(0, len(data), WRITE_STEP):
                 await self._writable.wait()
-                chan.write(text[start : start + WRITE_STEP])
+                self._chan.write(data[start : start + WRITE_STEP])
             await self._writable.wait()
-            chan.write_eof()
         except OSError as error:
             # the command ended without reading on; how it ended tells the rest
-            log.debug("a command did not read its script: %s", error)
+            log.debug("a command did not read what it was given: %s", error)
+            return False
+        return True
+
+    async def write_end(self) -> None:
+        """Nothing more comes on the command's stdin."""
+        self._try(lambda chan: chan.write_eof())
 
     async def finish(self) -> None:
         """Wait until the command has ended and its output is here."""

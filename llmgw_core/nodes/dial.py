@@ -35,7 +35,7 @@ CLOSE_TIMEOUT_S = 2.0
 ADDRESS_TIMEOUT_S = 4.0
 """For each address of a host that has another one."""
 
-_CIPHERS = (
+CIPHERS = (
     "aes128-gcm@openssh.com",
     "aes256-gcm@openssh.com",
     "chacha20-poly1305@openssh.com",
@@ -341,7 +341,7 @@ def _options(hop: Hop, known: KnownKeys, offer: Offer, client: _Client) -> dict[
         "login_timeout": CONNECT_TIMEOUT_S,
         "keepalive_interval": KEEPALIVE_S,
         "keepalive_count_max": KEEPALIVES_MISSED,
-        "encryption_algs": list(_CIPHERS),
+        "encryption_algs": list(CIPHERS),
         "kex_algs": [name for name in _KEX if name.encode() in kex],
         "compression_algs": None,
         "utf8_decode_errors": "replace",

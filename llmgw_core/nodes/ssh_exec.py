@@ -106,6 +106,36 @@ class SshExec:
         finally:
             self._retire(channel, self._streams)
 
+    @asynccontextmanager
+    async def conversation(self, script: str, *args: str) -> AsyncIterator[LineChannel]:
+        """A script that reads on from stdin, once it has said a line, what is written to it.
+
+        Its last line must end it: what comes after that line is its input. Within the block,
+        ``check`` tells how it ended.
+        """
+        command = _command(args)
+        await self._acquire(self._scripts)
+        nonce = self._nonce()
+        channel = LineChannel(_marker(nonce))
+        try:
+            async with self._deadline(OPEN_TIMEOUT_S, channel, args):
+                await self._open(channel, command)
+                # no byte more than the script: a shell that reads byte by byte would leave it
+                await channel.write(_text(nonce, "", script).rstrip(b"\n") + b"\n")
+                await channel.started.wait()
+            yield channel
+        finally:
+            self._retire(channel, self._scripts)
+
+    def check(self, channel: LineChannel, *args: str) -> int:
+        """The exit status of a conversation whose channel has ended.
+
+        Raises:
+            NodeLost: the link went away before its end.
+            NodeRefused: the login has no usable shell.
+        """
+        return self._check(channel, args)
+
     def close(self) -> None:
         """Look after nothing any more; the connection is about to end."""
         for task in self._background:
