@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,3 +174,25 @@ def test_states_are_floats_for_each_slot(name: str, keys: dict[str, Any], floats
 
 def test_lightning_attention_keeps_a_square_for_each_head() -> None:
     assert _bytes("minimax-01", Role.STATE) == 3 * 4 * 64 * 64 * 8
+
+
+def test_window_layers_may_have_keys_and_values_of_another_length() -> None:
+    keys: dict[str, Any] = {
+        "attention.sliding_window": 64,
+        "attention.sliding_window_pattern": [1, 1, 1, 0],
+        "attention.key_length_swa": 32,
+        "attention.value_length_swa": 16,
+    }
+    assert _bytes("gemma4", Role.KV, **keys) == 1024 * 2 * (64 + 64) * 2
+    # 64 tokens of the window and a batch of 512 are 768 cells
+    assert _bytes("gemma4", Role.WINDOW, **keys) == 3 * 768 * 2 * (32 + 16) * 2
+
+
+@pytest.mark.engine
+def test_the_installed_engine_knows_every_name_of_the_table() -> None:
+    pytest.importorskip("xllamacpp")
+    script = Path(__file__).parents[2] / "scripts" / "check-architectures"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    # a newer engine may know more, and then the status is 1
+    assert done.returncode in (0, 1), done.stderr
+    assert "known to the table alone: none" in done.stdout
