@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from llmgw_core.errors import NotFound, Refused
+from llmgw_core.gguf.splits import is_projector, part_name, split_name
 
 SHOWN_MOST = 8
-_SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 _QUANT = re.compile(r"[-._]((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*))$", re.IGNORECASE)
 _WEIGHTS_OF_OTHERS = (
     "*.bin", "*.pt", "*.pth", "*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.tflite",
@@ -20,11 +20,10 @@ _WEIGHTS_OF_OTHERS = (
 
 def split_parts(name: str) -> tuple[str, ...]:
     """All parts of the split set that a file belongs to; only itself where it is no part."""
-    found = _SPLIT.fullmatch(name)
-    if found is None:
+    part = split_name(name)
+    if part is None:
         return (name,)
-    stem, _, count, ending = found.groups()
-    return tuple(f"{stem}-{n:05d}-of-{count}{ending}" for n in range(1, int(count) + 1))
+    return tuple(part_name(part.stem, number, part.count) for number in range(1, part.count + 1))
 
 
 def whole_sets(chosen: Iterable[str], there: Iterable[str], where: str) -> tuple[str, ...]:
@@ -38,19 +37,13 @@ def whole_sets(chosen: Iterable[str], there: Iterable[str], where: str) -> tuple
     for name in chosen:
         parts = split_parts(name)
         missing = [part for part in parts if part not in have]
-        if missing or not parts:
+        if missing:
             raise Refused(
                 f"{where} has only {len(parts) - len(missing)} of the {len(parts)} parts of "
-                f"{name}: {missing[0] if missing else 'a first part'} is missing; "
-                "nothing was fetched"
+                f"{name}: {missing[0]} is missing; nothing was fetched"
             )
         wanted.update(dict.fromkeys(parts))
     return tuple(wanted)
-
-
-def is_projector(name: str) -> bool:
-    """Whether a file is the image or audio side of a model, which goes with another GGUF file."""
-    return "mmproj" in name.rpartition("/")[2].lower()
 
 
 def _is_gguf(name: str) -> bool:
@@ -122,7 +115,7 @@ def _needed(names: Sequence[str], where: str) -> list[str]:
         if any(name.lower().endswith(".safetensors") for name in names):
             return [name for name in names if not any(_fits(name, p) for p in _WEIGHTS_OF_OTHERS)]
         return list(names)
-    sets = {split_parts(name)[0] if split_parts(name) else name: name for name in models}
+    sets = dict.fromkeys(split_parts(name)[0] for name in models)
     others = any(name.lower().endswith(".safetensors") for name in names)
     if len(sets) == 1 and not others:
         return models
@@ -137,8 +130,8 @@ def _needed(names: Sequence[str], where: str) -> list[str]:
 
 def _pattern_for(first: str, all_first: Sequence[str]) -> str:
     """A short pattern that only this one of the sets matches, else its name."""
-    found = _SPLIT.fullmatch(first)
-    stem = found[1] if found else first.rpartition(".")[0]
+    part = split_name(first)
+    stem = part.stem if part else first.rpartition(".")[0]
     quant = _QUANT.search(stem)
     if quant is not None:
         pattern = f"*{quant[1]}*"

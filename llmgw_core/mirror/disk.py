@@ -33,6 +33,7 @@ async def finish(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
                 await asyncio.wait([task])
             except asyncio.CancelledError:
                 continue  # the first one is raised below
+        task.exception()  # looked at: the cancellation is what counts
         raise
 
 

@@ -199,6 +199,7 @@ class _Run:
             address=shown(self._wanted.url),
             sha256=self._wanted.sha256,
             size=self._wanted.size,
+            mark=self._wanted.mark,
         )
         if stale:
             self._hear.noted(stale)

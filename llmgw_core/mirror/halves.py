@@ -34,7 +34,13 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def why_stale(
-    note: Note | None, have: int, *, address: str, sha256: str | None, size: int | None
+    note: Note | None,
+    have: int,
+    *,
+    address: str,
+    sha256: str | None,
+    size: int | None,
+    mark: str = "",
 ) -> str:
     """Why a half of ``have`` bytes cannot be gone on with; empty where it can. Pure."""
     if note is None:
@@ -47,6 +53,8 @@ def why_stale(
         return "its half was longer than the file; begun again"
     if not sha256 and note.url != address:
         return "its half came from another address; begun again"
+    if not sha256 and mark and note.etag and mark != note.etag:
+        return "it changed at the source; begun again"
     if not sha256 and not note.validator:
         return "the server has no mark to tell a changed file by; begun again"
     return ""

@@ -25,6 +25,8 @@ from llmgw_core.mirror.names import (
     shown,
 )
 
+PARTS_MOST = 1000
+"""Of a set on a web server, which is asked about each."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -125,8 +127,11 @@ async def _list_url(http: httpx.AsyncClient, url: str) -> Listing:
     asked = file_of_url(url)
     if file_trouble(asked):
         raise InvalidInput(f"{shown(url)} cannot be kept under its name: {file_trouble(asked)}")
+    parts = split_parts(asked)
+    if len(parts) > PARTS_MOST:
+        raise Refused(f"{asked} is one of {len(parts)} parts; more than {PARTS_MOST} are not asked")
     files = []
-    for name in split_parts(asked):
+    for name in parts:
         address = _beside(url, name) if name != asked else url
         try:
             files.append(await _ask(http, name, address))
@@ -137,8 +142,6 @@ async def _list_url(http: httpx.AsyncClient, url: str) -> Listing:
                 f"{asked} is one part of a set and {shown(address)} is not there; "
                 "nothing was fetched"
             ) from error
-    if not files:
-        raise Refused(f"{asked} is a part of a set that has none")
     return Listing(shown(url), tuple(files), revision=files[0].mark)
 
 

@@ -165,6 +165,19 @@ async def test_a_file_that_changes_meanwhile_starts_anew_and_says_so(
     assert store.path("m", "v", "a.gguf").read_bytes() == other
 
 
+async def test_a_whole_half_of_an_older_file_is_not_taken(origin: Origin, store: Store) -> None:
+    url = origin.put("/a.gguf", CONTENT)
+    origin.cuts = [300_000, 0, 0, 0, 0, 0]
+    with pytest.raises(Interrupted):
+        await get(store, url)
+    store.half("m", "v", "a.gguf").data.write_bytes(CONTENT)  # all came, and then a kill
+    origin.cuts = []
+    origin.put("/a.gguf", CONTENT[::-1])
+    made = await get(store, url)
+    assert "changed at the source; begun again" in made.files[0].note
+    assert store.path("m", "v", "a.gguf").read_bytes() == CONTENT[::-1]
+
+
 async def test_without_any_mark_a_half_is_not_gone_on_with(origin: Origin, store: Store) -> None:
     url = origin.put("/a.gguf", CONTENT, etag="")
     origin.cuts = [300_000, 0, 0, 0, 0, 0]
@@ -270,6 +283,8 @@ async def test_an_incomplete_set_is_refused_before_a_byte_moves(
     origin.put("/big-00001-of-00002.gguf", CONTENT)
     with pytest.raises(Refused, match=r"big-00002-of-00002\.gguf is not there; nothing was"):
         await get(store, origin.base + "/big-00001-of-00002.gguf")
+    with pytest.raises(Refused, match="one of 99999 parts"):
+        await get(store, origin.base + "/big-00001-of-99999.gguf")
     assert origin.sent == 0
 
 
