@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from llmgw_core.cli import changes, reads
+from llmgw_core.cli import changes, gguf, mirror, reads, serve
 
 HELP = "Serve language models on the machines you already have."
 
@@ -22,6 +22,9 @@ run = typer.Typer(
 app.add_typer(run, name="run")
 reads.register(run)
 changes.register(run)
+serve.register(run)
+gguf.register(run)
+mirror.register(run)
 
 
 @app.callback(invoke_without_command=True)

@@ -13,6 +13,7 @@ from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.core import Controller
 from llmgw_core.controller.mirror_commands import MirrorCommands
 from llmgw_core.controller.replica import Replica
+from llmgw_core.controller.serving import Serving
 from llmgw_core.errors import InvalidInput, LlmgwError, NotFound, Refused
 from llmgw_core.nodes.api import NodeHandle
 
@@ -26,6 +27,7 @@ class Commands:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self._mirror = MirrorCommands(controller)
+        self._serving = Serving(controller)
         self._handlers: dict[str, Handler] = {
             "restart": self._restart,
             "stop": self._stop,
@@ -35,6 +37,7 @@ class Commands:
             "node.drain": self._cordon("draining"),
             "node.provision": self._provision,
             "node.probe": self._probe,
+            "serve.plan": self._serve_plan,
             "reload": self._reload,
             "plan": self._plan,
             "explain": self._explain,
@@ -160,6 +163,14 @@ class Commands:
         name = node.config.name
         view = next((n for n in self.controller.snapshot().nodes if n.name == name), None)
         return CommandResult(f"{name} answered the probe", builtin(view))
+
+    async def _serve_plan(self, args: Args, actor: str) -> CommandResult:
+        fields = args.get("fields") or {}
+        if not isinstance(fields, dict):
+            raise InvalidInput("fields must be a table of texts")
+        typed = {str(name): str(text) for name, text in fields.items()}
+        view = await self._serving.plan(str(args.get("source") or ""), typed)
+        return CommandResult(f"how {view.model} would be served", builtin(view))
 
     # the whole
 

@@ -21,6 +21,7 @@ from llmgw_core.controller.gateway_handle import GatewayHandle
 from llmgw_core.controller.keeper import Keeper
 from llmgw_core.controller.mirror_handle import MirrorHandle
 from llmgw_core.controller.observer import Observer
+from llmgw_core.controller.peak_watch import PeakWatch
 from llmgw_core.controller.planner import Plan, World, booking_of, holds, plan
 from llmgw_core.controller.publish import Publisher
 from llmgw_core.controller.render import room_of
@@ -32,6 +33,7 @@ from llmgw_core.controller.weights import WeightsKeeper
 from llmgw_core.engines.base import Engine
 from llmgw_core.engines.registry import ENGINES
 from llmgw_core.ledger.events import EventLog, SqliteEventStore
+from llmgw_core.ledger.peaks import PeakLog, SqlitePeakStore
 from llmgw_core.nodes.api import FleetHandle
 from llmgw_core.placement.rooms import Room, book
 
@@ -65,6 +67,7 @@ class Controller:
         self.gateway = parts.gateway
         self.mirror = parts.mirror
         self.weights = WeightsKeeper(parts.mirror)
+        self.peaks = PeakWatch(PeakLog(SqlitePeakStore(parts.state / "peaks.db")), self.weights)
         self.events = EventLog(SqliteEventStore(parts.state / "events.db"), parts.clock)
         self.publisher = Publisher()
         self.roster = Roster(self.events, parts.clock)
@@ -140,12 +143,14 @@ class Controller:
     async def run(self) -> None:
         """Observe, plan and act until cancelled."""
         await self.events.load()
+        await self.peaks.log.load()
         self.mirror.attach(self.events, self.kick)
         self.fleet.on_change(lambda _: self.kick())
         self._told_start()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.events.run(), name="events")
+                group.create_task(self.peaks.log.run(), name="peaks")
                 group.create_task(self.fleet.run(), name="fleet")
                 group.create_task(self.gateway.run(), name="gateway")
                 group.create_task(self.mirror.run(), name="mirror")
@@ -189,8 +194,16 @@ class Controller:
         if not self.halted:
             self.executor.dispatch(self.plan.actions, self.keeper.catalog)
         self.watcher.sync()
+        self._measure()
         self._route()
         self.publisher.publish(self.snapshot())
+
+    def _measure(self) -> None:
+        """Keep what each replica has used."""
+        for replica in self.roster:
+            node = self.fleet.nodes.get(replica.node)
+            model = self.keeper.catalog.find(replica.model)
+            self.peaks.record(replica, model, node.facts if node else None, self.now())
 
     # What is planned
 

@@ -78,6 +78,7 @@ def failed(
         log_tail=log_tail,
         pid=None,
         resident_gb=None,
+        peak_gb=None,
         ready_at=None,
         progress=None,
         fetched=None,
@@ -123,9 +124,11 @@ def _gone(replica: Replica, status: InstanceStatus, now: float) -> Replica:
 
 def _measured(replica: Replica, status: InstanceStatus) -> Replica:
     resident = status.rss_gb if status.rss_gb is not None else replica.resident_gb
-    if status.pid == replica.pid and resident == replica.resident_gb:
+    peak = status.peak_gb if status.peak_gb is not None else replica.peak_gb
+    known = (replica.pid, replica.resident_gb, replica.peak_gb)
+    if known == (status.pid, resident, peak):
         return replica
-    return replace(replica, pid=status.pid, resident_gb=resident)
+    return replace(replica, pid=status.pid, resident_gb=resident, peak_gb=peak)
 
 
 def _progressed(replica: Replica, status: InstanceStatus, seen: Observation, now: float) -> Replica:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from llmgw_core.api.views import MirrorView
+from llmgw_core.config import NodeConfig
 from llmgw_core.ledger.events import EventLog
 from llmgw_core.mirror.versions import MirrorVersion
 
 
 class MirrorHandle(Protocol):
     """A store of weights with its server process and its pulls."""
+
+    @property
+    def root(self) -> Path:
+        """The store's folder."""
+        ...
 
     @property
     def versions(self) -> tuple[MirrorVersion, ...]:
@@ -34,8 +41,9 @@ class MirrorHandle(Protocol):
         """Begin to pull a source, where it is not pulled or tried already."""
         ...
 
-    def address(self) -> str | None:
-        """``http://HOST:PORT`` as nodes reach it; None while it does not serve."""
+    async def address_for(self, node: NodeConfig) -> str | None:
+        """``http://HOST:PORT`` as a node reaches it; None where it does not serve or the node
+        cannot reach it."""
         ...
 
     def token(self, model: str, version: str) -> str:

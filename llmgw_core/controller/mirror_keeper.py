@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from llmgw_core.api.views import MirrorVersionView, MirrorView
-from llmgw_core.config import MirrorConfig
+from llmgw_core.config import MirrorConfig, NodeConfig
 from llmgw_core.controller.keeper import Keeper
 from llmgw_core.controller.pulls import Pull, PullRequest, Pulls
 from llmgw_core.errors import LlmgwError, NotFound
@@ -27,6 +29,7 @@ from llmgw_core.mirror.versions import MirrorVersion
 
 log = logging.getLogger(__name__)
 
+ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not listened on
 LOOK_EVERY_S = 10.0
 ENSURE_EVERY_S = 2.0
 TOKEN_LASTS_S = 24 * 3600.0
@@ -67,6 +70,7 @@ class MirrorKeeper:
         self._stored: tuple[MirrorVersion, ...] = ()
         self._free: int | None = None
         self._look = asyncio.Event()
+        self._tokens: dict[tuple[str, str], tuple[float, str]] = {}
         self._tried: dict[str, _Tried] = {}
         self._stopping = False
         self.pulls = Pulls(lambda: self.root, self._pull_options, self._heard)
@@ -136,9 +140,29 @@ class MirrorKeeper:
             return None
         return self._config.url.rstrip("/") if self._config.url else self._address.url
 
+    async def address_for(self, node: NodeConfig) -> str | None:
+        """The same for one node; None where it cannot reach it."""
+        address = self._address
+        if address is None or (self._config.url and not node.local):
+            return self.address() if address else None
+        if is_loopback(address.host):
+            return address.url if node.local else None
+        if address.host not in ANY_ADDRESS:
+            return address.url
+        if node.local:
+            return Address("127.0.0.1", address.port).url
+        own = None if node.jump else await asyncio.to_thread(own_address, node.host or node.name)
+        return Address(own, address.port).url if own else None
+
     def token(self, model: str, version: str) -> str:
-        """What opens one version to a node for a day."""
-        return fetch_token(self._secret, model, version, expires=self._clock() + TOKEN_LASTS_S)
+        """What opens one version to a node for a day; the same one for half of it."""
+        now = self._clock()
+        kept = self._tokens.get((model, version))
+        if kept is None or kept[0] < now + TOKEN_LASTS_S / 2:
+            until = now + TOKEN_LASTS_S
+            kept = (until, fetch_token(self._secret, model, version, expires=until))
+            self._tokens[model, version] = kept
+        return kept[1]
 
     async def run(self) -> None:
         """Keep it running until cancelled; the server goes on, pulls end and can be resumed."""
@@ -278,3 +302,25 @@ class MirrorKeeper:
     def _version_view(self, version: MirrorVersion) -> MirrorVersionView:
         pull = self.pulls.of_version(version.model, version.version)
         return version_view(version, pulling=pull is not None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def own_address(host: str) -> str | None:
+    """The address from which this machine would reach a host, by its routes; nothing is sent."""
+    try:
+        for family, kind, _, _, at in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind) as probe:
+                probe.connect(at)
+                return str(probe.getsockname()[0])
+    except OSError:
+        return None
+    return None

@@ -179,7 +179,7 @@ class Pulls:
                 kind = BY_CODE.get(str(told["error"].get("code")), LlmgwError)
                 pull.error = kind(str(told["error"].get("message")))
                 return
-            pull.version = from_wire(told.get("version_state") or told)
+            pull.version = from_wire(told)
         except (ValueError, TypeError, AttributeError, KeyError):
             log.warning("mirror.puller_unclear line=%r", line[:200])
             return

@@ -144,6 +144,7 @@ def replica_view(replica: Replica, watched: Watched | None, outstanding: int | N
         prompt_tokens_per_s=numbers.prompt_tokens_per_s,
         outstanding=outstanding,
         memory_gb=replica.resident_gb,
+        peak_gb=replica.peak_gb,
         load_time_s=replica.load_time_s,
         tokens_history=tuple(watched.tokens)[-HISTORY:] if watched else (),
     )

@@ -80,6 +80,8 @@ class Replica:
     log_tail: str | None = None
     pid: int | None = None
     resident_gb: float | None = None
+    peak_gb: float | None = None
+    """The most that this run has used so far."""
     load_time_s: float | None = None
     argv: tuple[str, ...] = ()
     lost_at: float | None = None

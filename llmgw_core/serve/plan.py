@@ -14,6 +14,7 @@ from llmgw_core.catalog.sources import mirror_source
 from llmgw_core.gguf.header import Header
 from llmgw_core.gguf.hyper import HeaderUnusable, hyper
 from llmgw_core.gguf.memory import Memory, Settings, estimate, unheaded
+from llmgw_core.gguf.splits import grouped
 from llmgw_core.mirror.versions import MirrorVersion
 
 CONTEXT_POOL = 16384
@@ -163,6 +164,10 @@ def _refusal(version: MirrorVersion, known: Known, engine: str, extension: str) 
         return f"nothing here reads {extension} files"
     if known.header_error:
         return known.header_error
+    for parts in grouped(file.file for file in version.files).sets:
+        if not parts.is_whole:
+            lacking = ", ".join(map(str, parts.missing[:5]))
+            return f"{parts.stem} is not whole: of its {parts.count} parts {lacking} is missing"
     if known.engine_refuses:
         named = ENGINE_NAMES[engine]
         said = known.engine_refuses
