@@ -15,7 +15,7 @@ from llmgw_core.controller.lifecycle import failed
 from llmgw_core.controller.planner import Action, Kind
 from llmgw_core.controller.replica import Phase, Replica, instance_name, record_of
 from llmgw_core.controller.roster import Roster
-from llmgw_core.controller.weights_handle import Fetched, Located, WeightsHandle
+from llmgw_core.controller.weights_handle import Fetched, WeightsHandle
 from llmgw_core.engines.base import Engine, LaunchRequest
 from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost
 from llmgw_core.nodes.api import FleetHandle, NodeHandle
@@ -212,10 +212,10 @@ class Executor:
         engine = self.means.engines[profile.engine]
         if again:
             await node.stop_instance(replica.instance, grace_s=engine.stop_grace_s)
-        located = await self._locate(replica, node, model)
+        source = await self._locate(replica, node, model)
         port = await node.free_port(self.roster.ports_on(replica.node))
         key = secrets.token_urlsafe(KEY_BYTES)
-        request = _launch_request(node, model, profile, located, port, key)
+        request = _launch_request(node, model, profile, source, port, key)
         launch = engine.launch(request)
         now = self.means.clock()
         replica = replace(
@@ -244,7 +244,7 @@ class Executor:
         loading = replace(replica, phase=Phase.LOADING, since=now, pid=status.pid, reason="")
         self.roster.put(loading)
 
-    async def _locate(self, replica: Replica, node: NodeHandle, model: Model) -> Located:
+    async def _locate(self, replica: Replica, node: NodeHandle, model: Model) -> str:
         """Where the weights lie on the node, after fetching what is missing there."""
 
         def progress(fetched: Fetched) -> None:
@@ -254,12 +254,12 @@ class Executor:
             since = current.since if current.phase is Phase.FETCHING else self.means.clock()
             self.roster.put(replace(current, phase=Phase.FETCHING, since=since, fetched=fetched))
 
-        located = await self.means.weights.locate(node, model, progress)
+        path = await self.means.weights.locate(node, model, progress)
         current = self.roster.get(replica.id)
         if current is not None and current.phase is Phase.FETCHING:
             now = self.means.clock()
             self.roster.put(replace(current, phase=Phase.STARTING, since=now, fetched=None))
-        return located
+        return path
 
     async def _stop(self, replica: Replica, why: str, *, drain: bool) -> None:
         now = self.means.clock()
@@ -305,7 +305,7 @@ def _model_and_profile(catalog: Catalog, action: Action) -> tuple[Model, Profile
 
 
 def _launch_request(
-    node: NodeHandle, model: Model, profile: Profile, located: Located, port: int, key: str
+    node: NodeHandle, model: Model, profile: Profile, source: str, port: int, key: str
 ) -> LaunchRequest:
     facts = node.facts
     found = facts.engine(profile.engine) if facts else None
@@ -316,8 +316,7 @@ def _launch_request(
         )
     return LaunchRequest(
         model=model.name,
-        source=located.path,
-        files=located.files,
+        source=source,
         profile=profile,
         found=found,
         host=listen_address(node),

@@ -109,6 +109,7 @@ def room_of(seen: NodeSeen) -> Room:
         reserve_memory_gb=config.reserve.memory_gb,
         reserve_cores=config.reserve.cores,
         disk_free_gb=facts.disk_free_gb,
+        weights=facts.weights or frozenset(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from urllib.parse import quote
 
 from llmgw_core.catalog.model import Model
 from llmgw_core.catalog.secrets import masked_source
@@ -14,13 +15,20 @@ from llmgw_core.catalog.sources import (
     read_source,
 )
 from llmgw_core.controller.mirror_handle import MirrorHandle
-from llmgw_core.controller.weights_handle import Fetched, Located
-from llmgw_core.errors import EngineFailed, Refused
-from llmgw_core.mirror.versions import MirrorVersion
+from llmgw_core.controller.weights_handle import Fetched
+from llmgw_core.errors import EngineFailed
+from llmgw_core.gguf.splits import part_name, split_name
+from llmgw_core.mirror.versions import MirrorFile, MirrorVersion
 from llmgw_core.nodes.api import NodeHandle
+from llmgw_core.nodes.fetching import ensure_weights, stop_fetch
+from llmgw_core.nodes.pushing import Pusher
+from llmgw_core.nodes.weights import FetchJob, FetchProgress, WeightsFile
 from llmgw_core.placement.rooms import Weights
 
 GIB = 1024**3
+PUSHES_AT_ONCE = 2
+UNREACHABLE = "http://unreachable.invalid"
+"""Stands in the place of the mirror's address for nodes that cannot reach it."""
 
 
 class WeightsKeeper:
@@ -28,6 +36,7 @@ class WeightsKeeper:
 
     def __init__(self, mirror: MirrorHandle) -> None:
         self._mirror = mirror
+        self._pusher: Pusher | None = None
 
     def need(self, model: Model) -> Weights | None:
         """What a node must hold; None where the weights lie on the nodes in any case."""
@@ -101,22 +110,77 @@ class WeightsKeeper:
 
     async def locate(
         self, node: NodeHandle, model: Model, progress: Callable[[Fetched], None]
-    ) -> Located:
+    ) -> str:
         """See that the weights lie on the node, fetching what is missing; where."""
         source = read_source(model.source)
         if source is None or isinstance(source, PathSource):
             return await on_node(node, model)
-        raise Refused(
-            f"the source {model.source} of {model.name} has to be fetched, "
-            "which this version cannot do",
-            hint="give a path that exists on the node",
+        version = self.version(model)
+        why = self.waiting(model)
+        if version is None or why:
+            raise EngineFailed(why or f"the mirror has no weights of {model.name}")
+        files = wanted_files(version, source.file if isinstance(source, MirrorSource) else "")
+        address = await self._mirror.address_for(node.config)
+        job = FetchJob(
+            key=version.name,
+            files=tuple(_file(version, file, address or UNREACHABLE) for file in files),
+            token=self._mirror.token(version.model, version.version),
         )
+        path = await ensure_weights(
+            node,
+            job,
+            progress=lambda said: progress(_told(said)),
+            push=self._push(),
+            reachable=address is not None,
+        )
+        return path if len(files) == 1 else f"{path}/"
+
+    def _push(self) -> Pusher:
+        """One for all nodes, so that they take turns."""
+        if self._pusher is None:
+            self._pusher = Pusher(self._mirror.root, at_once=PUSHES_AT_ONCE)
+        return self._pusher
 
     async def abandon(self, node: NodeHandle, model: Model) -> None:
         """End a fetch that nobody waits for any longer; what has come is kept."""
+        need = self.need(model)
+        if need is not None:
+            await stop_fetch(node, need.key)
 
 
-async def on_node(node: NodeHandle, model: Model) -> Located:
+def wanted_files(version: MirrorVersion, file: str) -> tuple[MirrorFile, ...]:
+    """The files of a version that a source means: all, or one with the other parts of its set.
+
+    Raises:
+        EngineFailed: there is no such file.
+    """
+    if not file:
+        return version.files
+    part = split_name(file)
+    names = {file}
+    if part is not None:
+        names = {part_name(part.stem, n, part.count) for n in range(1, part.count + 1)}
+    found = tuple(f for f in version.files if f.file in names)
+    if len(found) != len(names):
+        raise EngineFailed(f"{version.name} in the mirror does not have all of {file}")
+    return found
+
+
+def _file(version: MirrorVersion, file: MirrorFile, address: str) -> WeightsFile:
+    if file.sha256 is None or file.bytes_total is None:
+        raise EngineFailed(
+            f"{file.file} of {version.name} has no checksum; run `llmgw run mirror verify`"
+        )
+    path = quote(f"{version.model}/{version.version}/{file.file}")
+    return WeightsFile(file.file, file.bytes_total, file.sha256, f"{address}/v1/files/{path}")
+
+
+def _told(said: FetchProgress) -> Fetched:
+    doing = {"push": "pushed over SSH", "wait": "waits for another", "check": "is checked"}
+    return Fetched(said.bytes_done, said.bytes_total, said.rate, doing.get(said.phase, ""))
+
+
+async def on_node(node: NodeHandle, model: Model) -> str:
     """The weights at a path that is on the node already.
 
     Raises:
@@ -131,10 +195,10 @@ async def on_node(node: NodeHandle, model: Model) -> Located:
     if set(files) == {""}:
         if files[""] == 0:
             raise EngineFailed(f"the model file {source} on {name} is empty")
-        return Located(source)
+        return source
     if not any(files.values()):
         raise EngineFailed(f"the folder {source} on {name} holds no weights")
-    return Located(f"{source.rstrip('/')}/", tuple(sorted(files)))
+    return f"{source.rstrip('/')}/"
 
 
 def incomplete(version: MirrorVersion) -> str:

@@ -12,16 +12,6 @@ from llmgw_core.placement.rooms import Weights
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """Where a model's weights lie on a node."""
-
-    path: str
-    """A file, or a folder that ends with a slash."""
-    files: tuple[str, ...] = ()
-    """What lies in the folder, by path below it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fetched:
     """How far a fetch is, in bytes; None where that is not known yet."""
 
@@ -45,8 +35,9 @@ class WeightsHandle(Protocol):
 
     async def locate(
         self, node: NodeHandle, model: Model, progress: Callable[[Fetched], None]
-    ) -> Located:
-        """See that the weights lie on the node, fetching what is missing; where.
+    ) -> str:
+        """See that the weights lie on the node, fetching what is missing; the path of the file, or
+        of the folder with a slash at its end.
 
         Raises:
             LlmgwError: they are not there and cannot be fetched, with what to do.

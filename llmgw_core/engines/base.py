@@ -28,8 +28,6 @@ class LaunchRequest:
     port: int
     api_key: str
     gpus: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    """What lies in the folder, where the source is one: paths below it."""
 
 
 @dataclass(frozen=True, slots=True)

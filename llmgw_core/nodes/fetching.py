@@ -66,6 +66,7 @@ async def ensure_weights(
     *,
     progress: Callable[[FetchProgress], None],
     push: Push | None = None,
+    reachable: bool = True,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> str:
     """Make it so that a version lies on a node, and return where: its file, or its folder.
@@ -76,6 +77,8 @@ async def ensure_weights(
     Args:
         progress: called about once a second.
         push: what to do where the node cannot fetch from the mirror.
+        reachable: False where it is known that the node cannot: it is pushed to at once, and
+            nothing is sent to an address that may be somebody else's there.
 
     Raises:
         InvalidInput: a job that no node could do.
@@ -85,7 +88,7 @@ async def ensure_weights(
     fetch = _Fetch(node, job, progress, sleep)
     held = (await node.weights()).get(job.key)
     if held is None or not held.satisfies(job):
-        await fetch.bring(push)
+        await fetch.bring(push, reachable=reachable)
         held = (await node.weights()).get(job.key)
         if held is None or not held.satisfies(job):
             raise fetch.failure(None, "its files were changed on the node as soon as they came")
@@ -122,8 +125,11 @@ class _Fetch:
         self._sleep = sleep
         self._pushed = False
 
-    async def bring(self, push: Push | None) -> None:
+    async def bring(self, push: Push | None, *, reachable: bool) -> None:
         """Fetch, or join who does, until it is there."""
+        if not reachable and push is not None:
+            await push(self._node, self._job, self._progress)
+            self._pushed = True
         for _ in range(ROUNDS):
             own = await self._begin()
             ended = await self._watch()
