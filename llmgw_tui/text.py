@@ -36,7 +36,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     """Exactly so many cells: cut with an ellipsis, or filled up on one side."""
     if width <= 0:
         return ""
-    size = cell_len(text)
+    size = len(text) if text.isascii() else cell_len(text)
     if size > width:
         return set_cell_size(text, width - 1) + ELLIPSIS
     return " " * (width - size) + text if right else text + " " * (width - size)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from llmgw_tui.rows.words import Mark
 
 Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A stretch of text in one style.
 
     Styles: ``""`` plain, ``muted``, ``strong``, ``accent``, ``brand``, ``badge``, and the status

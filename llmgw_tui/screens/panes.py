@@ -89,8 +89,8 @@ class ListPane(Container, Generic[Row]):
         self, rows: Sequence[Row], snapshot: Snapshot, now: float, *, ascii_only: bool
     ) -> None:
         """These rows, as far as filter and faults let them through."""
-        given = [row for row in rows if not self.faults_only or self.spec.fault(row)]
-        self.table.set_rows(given, Look(now, ascii_only))
+        self.table.only = self.spec.fault if self.faults_only else None
+        self.table.set_rows(rows, Look(now, ascii_only))
         self._given = len(rows)
         self._nothing = self.spec.empty(snapshot) if not rows else ""
         self._count()
@@ -117,16 +117,20 @@ class ListPane(Container, Generic[Row]):
             notes.append("faults")
         if self.table.wide:
             notes.append("wide")
+        if marked := len(self.table.marks):
+            hidden = marked - len(self.table.marked_in_view)
+            notes.append(f"{marked} marked" + (f", {hidden} hidden" if hidden else ""))
         titled = tuple(notes)
         if titled != self._titled:
             self._titled = titled
             self.border_title = Content("  ".join([self.spec.title, *notes]))
 
     def selection(self) -> Selection | None:
-        """Cursor and marks."""
+        """Cursor and marks; what is hidden is not acted on, though it stays marked."""
         if self.spec.kind is None:
             return None
-        return Selection(self.spec.kind, self.table.cursor_id, tuple(sorted(self.table.marks)))
+        marked = tuple(sorted(self.table.marked_in_view))
+        return Selection(self.spec.kind, self.table.cursor_id, marked)
 
     def filter_by(self, text: str) -> None:
         """Show only what matches."""
@@ -165,6 +169,10 @@ class ListPane(Container, Generic[Row]):
     def on_object_table_pointed(self) -> None:
         """The cursor moved."""
         self.post_message(self.Pointed())
+
+    def on_object_table_marked(self) -> None:
+        """Another number of marks."""
+        self._count()
 
     def on_object_table_activated(self) -> None:
         """Clicked where the cursor was already."""

@@ -47,17 +47,18 @@ def titled(column: Col[Any], size: int, arrow: str) -> str:
 
 def fit_parts(parts: Sequence[Part], size: int, *, right: bool) -> list[tuple[str, str]]:
     """(text, name of its style), made safe and together exactly so many cells."""
-    cleaned = [(clean(part.text), part.style) for part in parts]
-    text = "".join(piece for piece, _ in cleaned)
+    if len(parts) == 1:
+        part = parts[0]
+        return [(fit(clean(part.text), size, right=right), part.style)]
+    pieces = [(clean(part.text), part.style) for part in parts]
+    text = "".join(piece for piece, _ in pieces)
+    pad = size - (len(text) if text.isascii() else cell_len(text))
+    if pad >= 0:
+        filled = (" " * pad, "")
+        return [filled, *pieces] if right else [*pieces, filled]
     rest = fit(text, size, right=right)
-    if len(cleaned) == 1:
-        return [(rest, cleaned[0][1])]
-    pieces: list[tuple[str, str]] = []
-    if right and rest.endswith(text):
-        pad = len(rest) - len(text)
-        pieces.append((rest[:pad], ""))
-        rest = rest[pad:]
-    for piece, style in cleaned:
-        pieces.append((rest[: len(piece)], style))
+    shown: list[tuple[str, str]] = []
+    for piece, style in pieces:
+        shown.append((rest[: len(piece)], style))
         rest = rest[len(piece) :]
-    return [*pieces, (rest, "")]
+    return [*shown, (rest, "")]

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
@@ -19,18 +18,15 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from llmgw_tui.filter import matches
-from llmgw_tui.rows.parts import Col, Look, Part
-from llmgw_tui.widgets.columns import fit_columns, fit_parts, titled
+from llmgw_tui.rows.parts import Col, Look
+from llmgw_tui.widgets.columns import fit_columns
+from llmgw_tui.widgets.row_order import in_order, let_through
+from llmgw_tui.widgets.row_painter import Fitted, Ground, Line, RowPainter
+from llmgw_tui.widgets.row_styles import STYLES, STYLES_CSS
 
 HEADER = 1
 HOLD_S = 1.0
 """How long the order stays as it is after the cursor moved, so that no row slides away."""
-STYLES = (
-    "muted", "strong", "accent", "brand", "badge", "key", "ready", "loading", "draining",
-    "failed", "stale", "unknown", "spark",
-)  # fmt: skip
-MARK, ASCII_MARK = "▌", "*"
 
 Row = Any
 """Rows are of the type that the columns are for; one list holds one type."""
@@ -39,32 +35,13 @@ Row = Any
 class ObjectTable(ScrollView, can_focus=True):
     """Rows of objects under fixed columns, painted line by line."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "object-table--head",
-        "object-table--cursor",
-        "object-table--cursor-blurred",
-        *(f"object-table--{style}" for style in STYLES),
-    }
-    DEFAULT_CSS = """
-    ObjectTable { height: 1fr; width: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
+    COMPONENT_CLASSES: ClassVar[set[str]] = {*(f"object-table--{style}" for style in STYLES)}
+    DEFAULT_CSS = f"""
+    ObjectTable {{
+      height: 1fr; width: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
       overflow-x: hidden; background: transparent;
-      & > .object-table--head { color: $text-muted; text-style: bold; }
-      & > .object-table--cursor { background: $primary 40%; text-style: bold; }
-      & > .object-table--cursor-blurred { background: $boost; }
-      & > .object-table--muted { color: $text-muted; }
-      & > .object-table--strong { text-style: bold; }
-      & > .object-table--accent { color: $text-primary; text-style: bold; }
-      & > .object-table--brand { color: $text-accent; text-style: bold; }
-      & > .object-table--key { color: $text-accent; text-style: bold; }
-      & > .object-table--badge { color: $text-warning; text-style: bold reverse; }
-      & > .object-table--ready { color: $ready; }
-      & > .object-table--loading { color: $loading; }
-      & > .object-table--draining { color: $draining; }
-      & > .object-table--failed { color: $failed; text-style: bold; }
-      & > .object-table--stale { color: $stale; }
-      & > .object-table--unknown { color: $unknown; }
-      & > .object-table--spark { color: $spark-hi; }
-    }
+      {STYLES_CSS}
+    }}
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False, id="list-up"),
@@ -83,6 +60,9 @@ class ObjectTable(ScrollView, can_focus=True):
 
     class Pointed(Message):
         """The cursor is on another object."""
+
+    class Marked(Message):
+        """Other objects are marked, or other marks are hidden."""
 
     class Activated(Message):
         """The object under the cursor was clicked again."""
@@ -104,8 +84,8 @@ class ObjectTable(ScrollView, can_focus=True):
         self.sort_key: str | None = None
         self.descending = False
         self.filter_text = ""
-        self.renders = 0
-        """Lines painted since the start: what tests count."""
+        self.only: Callable[[Row], bool] | None = None
+        """Rows that do not satisfy it are hidden, as by the filter; heeded by ``set_rows``."""
         self._clock = clock
         self._moved_at = float("-inf")
         self._all: tuple[Row, ...] = ()
@@ -115,8 +95,10 @@ class ObjectTable(ScrollView, can_focus=True):
         self._look = Look(0.0)
         self._cursor: str | None = None
         self._anchor: str | None = None
-        self._painted: dict[str, tuple[tuple[Any, ...], Strip]] = {}
-        self._styles: dict[str, Style] = {}
+        self._told: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        self._painter = RowPainter(self.columns, self._resolve)
+        self._fitted_for: tuple[int, bool] = (-1, False)
+        self._fitted_now: Fitted = ()
 
     # rows
 
@@ -124,6 +106,11 @@ class ObjectTable(ScrollView, can_focus=True):
     def rows(self) -> Sequence[Row]:
         """The rows as filtered and sorted."""
         return self._rows
+
+    @property
+    def renders(self) -> int:
+        """Lines painted since the start: what tests count."""
+        return self._painter.renders
 
     def set_rows(self, rows: Sequence[Row], look: Look) -> None:
         """These are the rows now; only lines that differ are painted again."""
@@ -138,8 +125,10 @@ class ObjectTable(ScrollView, can_focus=True):
             self._arrange()
 
     def _arrange(self) -> None:
-        rows = [row for row in self._all if self._matches(row)] if self.filter_text else self._all
-        ordered = self._ordered(rows)
+        shown = let_through(
+            self._all, self.columns, self._look, text=self.filter_text, only=self.only
+        )
+        ordered = self._ordered(shown)
         ids = [self.key(row) for row in ordered]
         before_ids, before_rows = self._ids, self._rows
         in_view = self._index.get(self._cursor or "", -1) in self._visible()
@@ -147,8 +136,9 @@ class ObjectTable(ScrollView, can_focus=True):
         self._index = {id_: number for number, id_ in enumerate(ids)}
         present = {self.key(row) for row in self._all}
         self.marks &= present
-        self._painted = {k: v for k, v in self._painted.items() if k in present}
+        self._painter.keep(present)
         self._follow(before_ids)
+        self._tell_marks()
         size = Size(max(self.size.width, 1), len(ids) + HEADER)
         if size != self.virtual_size:
             self.virtual_size = size
@@ -157,36 +147,23 @@ class ObjectTable(ScrollView, can_focus=True):
                 self._show_cursor()
             self.refresh()
             return
-        for number in self._visible():
-            old, new = before_rows[number], ordered[number]
-            if old != new or self._depends_on_time(ids[number], new):
-                self._refresh_row(number)
+        self._refresh_rows([
+            number for number in self._visible()
+            if before_rows[number] != ordered[number]
+            or self._painter.reads_differently(ids[number], ordered[number], self._look)
+        ])  # fmt: skip
 
     def _visible(self) -> range:
         """The numbers of the rows that are in view."""
         top = self.scroll_offset.y
         return range(top, min(top + max(self.size.height - HEADER, 0), len(self._rows)))
 
-    def _depends_on_time(self, id_: str, row: Row) -> bool:
-        """Whether a row that did not change reads differently now (ages, countdowns)."""
-        painted = self._painted.get(id_)
-        return painted is not None and painted[0][1] != self._cells(row)
-
-    def _matches(self, row: Row) -> bool:
-        cells = {c.key: "".join(p.text for p in c.cell(row, self._look)) for c in self.columns}
-        return matches(cells, self.filter_text)
-
     def _ordered(self, rows: Sequence[Row]) -> list[Row]:
         if self._clock() - self._moved_at < HOLD_S and self._index:
             last = len(self._index)
             return sorted(rows, key=lambda row: self._index.get(self.key(row), last))
         column = next((c for c in self.columns if c.key == self.sort_key), None)
-        if column is None or column.sort is None:
-            return list(rows)
-        sort: Callable[[Row], Any] = column.sort
-        known = [row for row in rows if sort(row) is not None]
-        unknown = [row for row in rows if sort(row) is None]
-        return sorted(known, key=sort, reverse=self.descending) + unknown
+        return in_order(rows, column, descending=self.descending)
 
     # cursor and marks
 
@@ -218,14 +195,24 @@ class ObjectTable(ScrollView, can_focus=True):
         if old != self._cursor:
             self.post_message(self.Pointed())
 
+    @property
+    def marked_in_view(self) -> tuple[str, ...]:
+        """The marked objects that nothing hides, in their order: what a verb acts on."""
+        return tuple(id_ for id_ in self._ids if id_ in self.marks)
+
+    def _tell_marks(self) -> None:
+        told = (frozenset(self.marks), frozenset(self.marks - self._index.keys()))
+        if told != self._told:
+            self._told = told
+            self.post_message(self.Marked())
+
     def clear_marks(self) -> None:
         """No object is marked."""
         self.marks = set()
+        self._tell_marks()
         self.refresh()
 
-    def action_clear_marks(self) -> None:
-        """No object is marked."""
-        self.clear_marks()
+    action_clear_marks = clear_marks
 
     def action_mark(self) -> None:
         """Mark or unmark the object under the cursor and go one down."""
@@ -233,6 +220,7 @@ class ObjectTable(ScrollView, can_focus=True):
             self.marks ^= {self._cursor}
             self._anchor = self._cursor
             self._refresh_row(self._index[self._cursor])
+            self._tell_marks()
             self.action_move(1)
 
     def action_mark_range(self) -> None:
@@ -243,6 +231,7 @@ class ObjectTable(ScrollView, can_focus=True):
         # Where the anchor has gone, only this one: a range nobody sees must not be marked.
         first, last = sorted((self._index.get(self._anchor or "", here), here))
         self.marks |= set(self._ids[first : last + 1])
+        self._tell_marks()
         self.refresh()
 
     def action_move(self, by: int) -> None:
@@ -294,8 +283,7 @@ class ObjectTable(ScrollView, can_focus=True):
     def notify_style_update(self) -> None:
         """Another theme: nothing painted before is right."""
         super().notify_style_update()
-        self._painted.clear()
-        self._styles.clear()
+        self._painter.forget()
 
     def on_resize(self) -> None:
         """Another width: the columns differ."""
@@ -316,9 +304,21 @@ class ObjectTable(ScrollView, can_focus=True):
             self._refresh_row(self._index[self._cursor])
 
     def _refresh_row(self, number: int) -> None:
-        y = number - self.scroll_offset.y + HEADER
-        if HEADER <= y < self.size.height:
-            self.refresh(Region(0, y, self.size.width, 1))
+        self._refresh_rows([number])
+
+    def _refresh_rows(self, numbers: Sequence[int]) -> None:
+        """Paint these again, in order; neighbours as one region, since each region costs."""
+        top, width, height = self.scroll_offset.y - HEADER, self.size.width, self.size.height
+        regions: list[Region] = []
+        for y in (number - top for number in numbers):
+            if not HEADER <= y < height:
+                continue
+            if regions and regions[-1].bottom == y:
+                regions[-1] = regions[-1].grow((0, 0, 1, 0))
+            else:
+                regions.append(Region(0, y, width, 1))
+        if regions:
+            self.refresh(*regions)
 
     def _show_cursor(self) -> None:
         number = self._index.get(self._cursor or "")
@@ -330,82 +330,45 @@ class ObjectTable(ScrollView, can_focus=True):
         elif number >= top + visible:
             self.scroll_to(y=number - visible + 1, animate=False)
 
-    def _style(self, name: str) -> Style:
-        if name not in self._styles:
-            if name == "":
-                self._styles[name] = self.rich_style
-            else:
-                part = self.get_component_rich_style(f"object-table--{name}", partial=True)
-                self._styles[name] = self.rich_style + part
-        return self._styles[name]
+    def _resolve(self, name: str, ground: Ground) -> Style:
+        """A style by its name, on what lies behind the row."""
+        style = self.rich_style
+        if name:
+            style += self.get_component_rich_style(f"object-table--{name}", partial=True)
+        if ground is not Ground.PLAIN:
+            whole = self.get_component_rich_style(f"object-table--{ground}")
+            style += Style(bgcolor=whole.bgcolor, bold=whole.bold or None)
+        return style
 
-    def _cells(self, row: Row) -> tuple[tuple[Part, ...], ...]:
-        return tuple(column.cell(row, self._look) for column in self.columns)
+    def _fitted(self) -> Fitted:
+        """The columns in view."""
+        asked = (self.size.width - 1, self.wide)
+        if asked != self._fitted_for:
+            self._fitted_for = asked
+            self._fitted_now = tuple(fit_columns(self.columns, asked[0], wide=asked[1]))
+        return self._fitted_now
 
-    def _fitted(self) -> list[tuple[int, int]]:
-        """(number, cells) of the columns in view."""
-        return fit_columns(self.columns, self.size.width - 1, wide=self.wide)
+    def _arrow(self, key: str) -> str:
+        if key != self.sort_key:
+            return ""
+        up, down = ("^", "v") if self._look.ascii else ("▲", "▼")
+        return down if self.descending else up
 
     def render_line(self, y: int) -> Strip:
         """The head, or the line of a row."""
-        width = self.size.width
-        shown = self._fitted()
+        width, fitted = self.size.width, self._fitted()
         if y < HEADER:
-            return self._paint_head(shown, width)
+            return self._painter.head(fitted, width, self._arrow)
         number = y - HEADER + self.scroll_offset.y
         if number >= len(self._rows):
-            return Strip.blank(width, self._style(""))
-        id_, row = self._ids[number], self._rows[number]
-        cells = self._cells(row)
-        state = (id_ == self._cursor, self.has_focus, id_ in self.marks)
-        key = (row, cells, state, width, self.wide, self.descending, self._look.ascii)
-        kept = self._painted.get(id_)
-        if kept is not None and kept[0] == key:
-            return kept[1]
-        strip = self._paint(cells, shown, width, *state)
-        self._painted[id_] = (key, strip)
-        return strip
-
-    def _paint_head(self, shown: Sequence[tuple[int, int]], width: int) -> Strip:
-        style = self._style("head")
-        up, down = ("^", "v") if self._look.ascii else ("▲", "▼")
-        pieces = [Segment(" ", style)]
-        for number, size in shown:
-            column = self.columns[number]
-            arrow = (down if self.descending else up) if column.key == self.sort_key else ""
-            pieces.append(Segment(titled(column, size, arrow), style))
-            pieces.append(Segment(" ", style))
-        return Strip(pieces).adjust_cell_length(width, style).simplify()
-
-    def _paint(
-        self,
-        cells: Sequence[Sequence[Part]],
-        shown: Sequence[tuple[int, int]],
-        width: int,
-        cursor: bool,
-        focused: bool,
-        marked: bool,
-    ) -> Strip:
-        self.renders += 1
-        base = Style()
-        if cursor:
-            kind = "object-table--cursor" if focused else "object-table--cursor-blurred"
-            whole = self.get_component_rich_style(kind)
-            base = Style(bgcolor=whole.bgcolor, bold=whole.bold or None)
-        plain = self._style("") + base
-        mark = ASCII_MARK if self._look.ascii else MARK
-        pieces = [Segment(mark if marked else " ", self._style("accent") + base)]
-        left = width - 1
-        for number, size in shown:
-            spans = any(part.spans for part in cells[number])
-            room = left - 1 if spans else size
-            for text, name in fit_parts(cells[number], room, right=self.columns[number].right):
-                pieces.append(Segment(text, self._style(name) + base))
-            pieces.append(Segment(" ", plain))
-            left -= room + 1
-            if spans:
-                break
-        return Strip(pieces).adjust_cell_length(width, plain).simplify()
+            return self._painter.blank(width)
+        id_ = self._ids[number]
+        ground = Ground.PLAIN
+        if id_ == self._cursor:
+            ground = Ground.CURSOR if self.has_focus else Ground.BLURRED
+        cells = self._painter.cells(self._rows[number], self._look)
+        line = Line(cells, fitted, width, ground, id_ in self.marks, self._look.ascii)
+        return self._painter.row(id_, line)
 
     # mouse
 

@@ -299,6 +299,19 @@ async def test_the_count_follows_the_filter_without_waiting_for_the_engine() -> 
         assert "Nodes  4 " in c.screen
 
 
+async def test_hidden_marks_are_counted_and_not_acted_on() -> None:
+    client = client_of(lab())
+    async with console(client) as c:
+        await c.press("3", "space", "space", "space")
+        await c.shows("Replicas  4  3 marked")
+        c.app.main.filter_by("node:n1")
+        await c.shows("2 of 4  /node:n1  3 marked, 2 hidden")
+        await c.press("ctrl+d")
+        dialog = c.app.screen
+        assert isinstance(dialog, ConfirmDialog)
+        assert dialog.targets == ("smollm2.1",)
+
+
 async def test_faults_only() -> None:
     async with console(client_of(lab())) as c:
         await c.press("2", "z")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 from rich.cells import cell_len
 from textual.app import App, ComposeResult
+from textual.geometry import Region
 from textual.pilot import Pilot
 
 from llmgw_tui.rows.parts import Col, Look, Part
@@ -210,6 +211,44 @@ async def test_a_range_whose_start_has_gone_marks_only_the_cursor() -> None:
         await d.give(*(t for t in things(9) if t.id != "t003"))
         await d.press("ctrl+space")
         assert d.table.marks == {"t006"}
+
+
+async def test_marks_that_a_filter_hides_are_kept_but_not_acted_on() -> None:
+    async with driver() as d:
+        await d.give(Thing("a", "failed"), Thing("b"), Thing("c", "failed"))
+        await d.press("space", "space")
+        assert d.table.marks == {"a", "b"}
+        d.table.set_filter("state:failed")
+        assert d.table.marks == {"a", "b"}
+        assert list(d.table.marked_in_view) == ["a"]
+        d.table.set_filter("")
+        assert list(d.table.marked_in_view) == ["a", "b"]
+        d.table.only = lambda thing: thing.state != "failed"
+        await d.give(Thing("a", "failed"), Thing("b"), Thing("c", "failed"))
+        assert d.names == ["b"]
+        assert list(d.table.marked_in_view) == ["b"]
+
+
+async def test_many_changed_rows_are_painted_as_few_regions() -> None:
+    async with driver() as d:
+        rows = things(200)
+        await d.give(*rows)
+        asked: list[int] = []
+        refresh = d.table.refresh
+
+        def counted(*regions: Region, **options: bool) -> ObjectTable:
+            asked.append(len(regions))
+            return refresh(*regions, **options)
+
+        d.table.refresh = counted  # type: ignore[method-assign]
+        rows = [replace(row, state="failed") for row in rows]
+        d.table.set_rows(rows, Look(0.0))
+        assert asked == [1]
+        await d.pilot.pause()
+        asked.clear()
+        rows[2], rows[5] = replace(rows[2], state="x"), replace(rows[5], state="x")
+        d.table.set_rows(rows, Look(0.0))
+        assert asked == [2]
 
 
 HOSTILE = [
