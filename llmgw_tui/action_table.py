@@ -73,7 +73,8 @@ _ANYWHERE = (
     ),
     Action(
         id="theme", title="theme", scopes=(Scope.ANY,), options=(Option("", "theme"),),
-        help="Change the colours: `:theme NAME`, or pick one with a live preview.",
+        help="Change the colours: `:theme NAME`, or pick one with a live preview. "
+             "`:theme reload` reads the files again.",
     ),
     Action(
         id="history", title="what was done", keys=("H",), scopes=(Scope.ANY,),

@@ -182,7 +182,7 @@ def _next_words(
             if option.flag == rest[-1]:
                 return list(option.words)
     if action.id == "theme":
-        return sorted(themes)
+        return sorted({*themes, "reload"})
     if action.target is not None and not rest:
         return list(names_of(action.target, snapshot))
     used = set(rest)

@@ -13,6 +13,8 @@ from llmgw_tui.themes import DEFAULT, load_named, load_themes
 if TYPE_CHECKING:
     from llmgw_tui.app import ConsoleApp
 
+RELOAD = "reload"
+
 
 class Looks:
     """The console's themes."""
@@ -48,6 +50,18 @@ class Looks:
             faults.append(f'There is no theme "{wanted}"; :theme lists them')
         return faults
 
+    def reload(self) -> None:
+        """Read all themes again and paint in what the one in force says now."""
+        loaded, faults = load_themes(self._folders)
+        for one in loaded:
+            self._app.register_theme(one.theme)
+        self._ours = [one.theme.name for one in loaded]
+        self._app.refresh_css()  # to set the theme that is in force already changes nothing
+        if faults:
+            self._app.say("\n".join(faults), severity="warning")
+        else:
+            self._app.say(f"{len(loaded)} themes were read again")
+
     @property
     def names(self) -> list[str]:
         """All themes, ours first."""
@@ -63,7 +77,13 @@ class Looks:
         return True
 
     def pick(self, name: str | None) -> None:
-        """Take the named theme, or let a person pick, with each shown at once."""
+        """Take the named theme, or let a person pick, with each shown at once.
+
+        ``reload`` is no theme: it reads the files again.
+        """
+        if name == RELOAD:
+            self.reload()
+            return
         if name is not None:
             self.take(name)
             return

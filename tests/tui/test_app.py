@@ -604,3 +604,17 @@ def test_a_model_scaled_in_the_dialog_says_what_follows() -> None:
     )
     assert "2 replicas end" in consequence(shown, Command("scale", {"mode": "stopped"}))
     assert NOW
+
+
+async def test_theme_reload_paints_what_the_file_says_now(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\n[colors]\nprimary = "#102030"\n')
+    async with console(client_of(lab()), theme="mine", console_theme_dirs=(tmp_path,)) as c:
+        assert c.app.theme_variables["primary"].lower() == "#102030"
+        file.write_text('name = "mine"\n[colors]\nprimary = "#405060"\n')
+        await c.press("colon")
+        await c.type("theme reload")
+        await c.shows("themes were read again")
+        assert c.app.theme == "mine"
+        assert c.app.theme_variables["primary"].lower() == "#405060"
+        assert c.app.stylesheet._variables["primary"].lower() == "#405060"
