@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from llmgw_core.errors import RemoteFailed
@@ -180,8 +180,9 @@ class _Fetch:
                 return _Ended(heard.status, heard.error)
             if chunk.data:
                 quiet, last = 0, None
-                if heard.latest is not None:
-                    self._progress(heard.latest)
+                if (latest := heard.latest) is not None:
+                    # who waits for another's fetch has not added up yet
+                    self._progress(replace(latest, bytes_total=self._job.bytes_total))
                 if offset < chunk.size:
                     continue
             elif last is not None:  # ended before this look, which found nothing more

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,9 @@ from llmgw_core.errors import RemoteFailed
 from llmgw_core.nodes.api import NodeHandle
 from llmgw_core.nodes.fetching import ensure_weights, stop_fetch
 from llmgw_core.nodes.probe import ProbeHints, probe
-from llmgw_core.nodes.weights import FetchExit, FetchJob, FetchProgress, fetch_spec
+from llmgw_core.nodes.weights import FetchExit, FetchJob, FetchProgress, WeightsFile, fetch_spec
+from tests.mirror.shelves import TOKEN as MIRROR_TOKEN
+from tests.mirror.shelves import lab
 from tests.nodes.local_exec import LocalExec
 from tests.nodes.shelf import KEY, STEP, TOKEN, LocalNode, Shelf, only, serving, sha, shim
 from tests.nodes.shells import local, marked, state, until, until_true
@@ -210,6 +214,7 @@ async def test_two_fetches_of_two_controllers_do_not_write_the_same_half_file(
     async with begun(node, shelf) as first:
         second = asyncio.create_task(ensure(other, shelf.job(), heard))
         await until_true(lambda: any(p.phase == "wait" for p in heard))
+        assert {p.bytes_total for p in heard} == {200_000}
         go(shelf)
         await asyncio.gather(first, second)
     assert there(state, shelf.contents)
@@ -533,11 +538,13 @@ async def test_a_node_without_any_tool(node: LocalNode, shelf: Shelf) -> None:
 
 
 @one_shell
-@pytest.mark.parametrize("summer", ["shasum", "openssl", "python3"])
-async def test_other_ways_to_a_checksum(
+@pytest.mark.parametrize("summer", ["sha256sum", "shasum", "openssl", "python3"])
+async def test_every_way_to_a_checksum(
     node: LocalNode, state: Path, shelf: Shelf, summer: str
 ) -> None:
-    for tool in ("sha256sum", "shasum", "openssl"):
+    if shutil.which(summer) is None:
+        pytest.skip(f"{summer} is not installed")
+    for tool in ("sha256sum", "shasum", "openssl", "python3"):
         if tool != summer:
             shim(node.local, tool, "exit 127")
     await ensure(node, shelf.job())
@@ -568,3 +575,22 @@ async def test_a_download_that_stands_still_is_begun_anew(
         go(shelf)
         await task
     assert there(state, shelf.contents)
+
+
+@one_shell
+async def test_the_real_mirror_gives_and_resumes(
+    node: LocalNode, state: Path, tmp_path: Path
+) -> None:
+    async with lab(tmp_path / "mirror") as mirror:
+        data = random.Random(4).randbytes(500_000)
+        mirror.shelf.put("deep/er/w x-ü.gguf", data)
+        url = f"http://127.0.0.1:{mirror.port}/v1/files/m/v1/deep/er/w%20x-%C3%BC.gguf"
+        file = WeightsFile("deep/er/w x-ü.gguf", len(data), sha(data), url)
+        job = FetchJob("m/v1", (file,), MIRROR_TOKEN, margin_bytes=0)
+        half = state / "weights/.partial/m/v1" / file.sha256
+        half.parent.mkdir(parents=True)
+        half.write_bytes(data[:123_457])
+        assert Path(await ensure(node, job)).read_bytes() == data
+        with pytest.raises(RemoteFailed, match=r"does not give out .* .it answers 401") as caught:
+            await ensure(node, replace(job, key="m/v2", token="wrong"))
+        assert caught.value.exit_status == FetchExit.REFUSED

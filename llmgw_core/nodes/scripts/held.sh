@@ -11,6 +11,8 @@ remove() { # MODEL/VERSION: nothing of it is left, half files neither
   trap let_go EXIT
   # first what says that it is there
   rm -f "$complete" "$verified" || fail 74 "cannot remove $complete"
+  # with what removals that were killed left
+  rm -rf "$base"/weights/.partial/.gone.*
   gone=$base/weights/.partial/.gone.$$
   if [ -e "$whole" ]; then
     mv "$whole" "$gone" && rm -rf "$gone" || fail 74 "cannot remove $whole"

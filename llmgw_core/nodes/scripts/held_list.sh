@@ -10,6 +10,6 @@ list_weights() { # lines for weights.py: v KIND VERSION; r RECORD; s SIZE MTIME 
       (cd "${m#".$kind"/}" 2>/dev/null && find . -type f -exec stat -c 's %s %Y %n' {} +)
     done
   done
-  find .partial -type f ! -name '.*' -exec stat -c 'p %s %n' {} + 2>/dev/null
+  find .partial -type f ! -path '*/.*/*' ! -name '.*' -exec stat -c 'p %s %n' {} + 2>/dev/null
   return 0
 }
