@@ -194,6 +194,13 @@ class ModelView(msgspec.Struct, frozen=True, rename={"model_class": "class"}):
     waiting_history: tuple[float | None, ...] = ()
     changed_by: str | None = None
     changed_at: float | None = None
+    architecture: str = ""
+    """Of the weights' header; empty where nobody has looked."""
+    estimate_gb: float | None = None
+    """What a replica will use by the formula."""
+    memory_basis: str = ""
+    measured_gb: float | None = None
+    """The most that a replica of these weights with these settings really used."""
 
 
 class GatewayView(msgspec.Struct, frozen=True):

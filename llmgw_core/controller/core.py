@@ -15,6 +15,7 @@ from pathlib import Path
 import llmgw_core
 from llmgw_core.api.views import ControllerView, Snapshot
 from llmgw_core.config import Config
+from llmgw_core.controller.appraisals import Appraiser
 from llmgw_core.controller.demand import DemandMeter
 from llmgw_core.controller.executor import Executor, Means
 from llmgw_core.controller.gateway_handle import GatewayHandle
@@ -34,7 +35,10 @@ from llmgw_core.engines.base import Engine
 from llmgw_core.engines.registry import ENGINES
 from llmgw_core.ledger.events import EventLog, SqliteEventStore
 from llmgw_core.ledger.peaks import PeakLog, SqlitePeakStore
+from llmgw_core.mirror.inspect import Places
+from llmgw_core.mirror.store import Store
 from llmgw_core.nodes.api import FleetHandle
+from llmgw_core.nodes.facts import NodeState
 from llmgw_core.placement.rooms import Room, book
 
 log = logging.getLogger(__name__)
@@ -102,6 +106,13 @@ class Controller:
             clock=parts.clock,
         )
         self._demand = DemandMeter()
+        self.appraiser = Appraiser(
+            models=lambda: self.keeper.catalog,
+            nodes=self.observer.seen_nodes,
+            handles=lambda: self.fleet.nodes,
+            places=self.places,
+            kick=self.kick,
+        )
         self._snapshots = SnapshotMaker(
             keeper=parts.keeper,
             roster=self.roster,
@@ -109,6 +120,8 @@ class Controller:
             gateway=parts.gateway,
             mirror=parts.mirror,
             weights=self.weights,
+            appraiser=self.appraiser,
+            peaks=self.peaks,
         )
         self.stopping = asyncio.Event()
         """Set by a command that ends the engine; whoever runs the controller waits for it."""
@@ -154,6 +167,7 @@ class Controller:
                 group.create_task(self.fleet.run(), name="fleet")
                 group.create_task(self.gateway.run(), name="gateway")
                 group.create_task(self.mirror.run(), name="mirror")
+                group.create_task(self.appraiser.run(), name="appraiser")
                 group.create_task(self._measure_lag(), name="loop lag")
                 group.create_task(self._loop(), name="controller")
         finally:
@@ -189,7 +203,7 @@ class Controller:
     def tick(self) -> None:
         """One round: observe, plan, act, publish. Never waits."""
         self.observer.observe()
-        self.weights.want(self.keeper.catalog)
+        self.weights.want(filter(self.appraiser.may_pull, self.keeper.catalog))
         self.plan = plan(self.world())
         if not self.halted:
             self.executor.dispatch(self.plan.actions, self.keeper.catalog)
@@ -204,6 +218,16 @@ class Controller:
             node = self.fleet.nodes.get(replica.node)
             model = self.keeper.catalog.find(replica.model)
             self.peaks.record(replica, model, node.facts if node else None, self.now())
+
+    def places(self) -> Places:
+        """Where weights are looked at."""
+        ready = {
+            name: node
+            for name, node in self.fleet.nodes.items()
+            if node.status.state is NodeState.READY
+        }
+        endpoint = self.config.mirror.hub_endpoint or os.environ.get("HF_ENDPOINT")
+        return Places(Store(self.mirror.root), endpoint, ready)
 
     # What is planned
 
@@ -227,7 +251,11 @@ class Controller:
             node_grace_s=self.config.controller.node_grace_s,
             unread=tuple(self.observer.unread()),
             weights=self.weights.needs(self.keeper.catalog),
-            waiting=self.weights.waits(self.keeper.catalog),
+            waiting={
+                **self.weights.waits(self.keeper.catalog),
+                **self.appraiser.refusals(self.keeper.catalog),
+            },
+            barred=self.appraiser.barred(self.keeper.catalog),
         )
 
     # What is told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llmgw_core.catalog.model import Model
@@ -51,6 +51,21 @@ class PeakWatch:
             return Found(peak, exact=True)
         near = self.log.nearest(key)
         return Found(near, exact=False) if near else None
+
+    def of_model(
+        self, model: Model, version: MirrorVersion | None, nodes: Iterable[Facts | None]
+    ) -> Found | None:
+        """What was measured for a model's first profile, with the engine of any of the nodes."""
+        profile = model.profiles[0]
+        file = weights_name(version, model.source)
+        near: Found | None = None
+        for facts in nodes:
+            key = key_of(file, profile.engine, profile.args, facts, gpus=profile.gpus_per_node)
+            found = self.find(key)
+            if found is not None and found.exact:
+                return found
+            near = near or found
+        return near
 
 
 def weights_name(version: MirrorVersion | None, source: str) -> str:

@@ -44,6 +44,8 @@ class World:
     may run there already."""
     weights: Mapping[str, Weights] = field(default_factory=dict)
     """By model: what a node must hold or fetch. Models whose weights are on the nodes lack."""
+    barred: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By model: nodes that cannot run it, and why."""
     waiting: Mapping[str, str] = field(default_factory=dict)
     """By model: why it cannot start anywhere yet, such as weights that the mirror still pulls."""
 
@@ -183,8 +185,9 @@ class _Planner:
             self.pending.append(Pending(model.name, model.profiles[0].name, None, waits))
             return 0
         weights = self.world.weights.get(model.name)
+        barred = self.world.barred.get(model.name, {})
         for number in range(count):
-            placed, obstacles = place(model, self.rooms, weights)
+            placed, obstacles = place(model, self.rooms, weights, barred)
             if placed is None:
                 self.pending += [_pending(model, obstacle) for obstacle in obstacles]
                 return number

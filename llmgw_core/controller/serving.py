@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
 import tomllib
 
@@ -13,15 +11,10 @@ from llmgw_core.api.serve_views import MeasuredView, ServePlanView, WhereView
 from llmgw_core.catalog.model import Model
 from llmgw_core.catalog.parse import parse_model
 from llmgw_core.controller.core import Controller
-from llmgw_core.controller.peak_watch import key_of, weights_name
 from llmgw_core.controller.render import NodeSeen, gpu_class
-from llmgw_core.engines.verdict import Opinion, Verdict, combine
-from llmgw_core.errors import LlmgwError
-from llmgw_core.gguf.architectures import architecture
-from llmgw_core.mirror.inspect import Places, look
+from llmgw_core.controller.verdicts import ask_engines
+from llmgw_core.mirror.inspect import look
 from llmgw_core.mirror.looked import Looked
-from llmgw_core.mirror.store import Store
-from llmgw_core.nodes.facts import NodeState
 from llmgw_core.placement.place import place
 from llmgw_core.placement.rooms import Weights
 from llmgw_core.serve.plan import FleetNode
@@ -29,7 +22,6 @@ from llmgw_core.serve.view import Around, view_of
 
 REMEMBER_S = 60.0
 REMEMBER_MOST = 64
-ASK_MOST_S = 30.0
 GIB = 1024**3
 
 
@@ -50,7 +42,8 @@ class Serving:
         """
         looked = await self._look(source)
         seen = self._controller.observer.seen_nodes()
-        opinion = await self._ask_engines(looked, seen)
+        name = looked.header.architecture if looked.header else ""
+        opinion, _ = await ask_engines(name, seen, self._controller.fleet.nodes)
         around = self._around(seen)
         view = view_of(looked, typed, around, opinion)
         measured = self._measured(model_in(view.toml), looked)
@@ -77,60 +70,23 @@ class Serving:
         kept = self._looked.get(text)
         if kept is not None and time.monotonic() - kept[0] < REMEMBER_S:
             return kept[1]
-        looked = await look(text, self._places())
+        looked = await look(text, self._controller.places())
         while len(self._looked) >= REMEMBER_MOST:
             del self._looked[next(iter(self._looked))]
         if looked.version.complete or not looked.in_mirror:
             self._looked[text] = (time.monotonic(), looked)
         return looked
 
-    def _places(self) -> Places:
-        config = self._controller.config.mirror
-        nodes = {
-            name: node
-            for name, node in self._controller.fleet.nodes.items()
-            if node.status.state is NodeState.READY
-        }
-        endpoint = config.hub_endpoint or os.environ.get("HF_ENDPOINT")
-        return Places(Store(self._controller.mirror.root), endpoint, nodes)
-
-    async def _ask_engines(self, looked: Looked, seen: list[NodeSeen]) -> Opinion:
-        """Whether the llama.cpp on the nodes can load the header's architecture."""
-        name = looked.header.architecture if looked.header else ""
-        if not name:
-            return Opinion()
-        verdicts: dict[str, Verdict] = {}
-
-        async def ask(node: NodeSeen) -> None:
-            found = node.facts.engine("llamacpp") if node.facts else None
-            handle = self._controller.fleet.nodes.get(node.config.name)
-            if found is None or handle is None:
-                return
-            try:
-                async with asyncio.timeout(ASK_MOST_S):
-                    verdicts[node.config.name] = await handle.knows_architecture(found, name)
-            except (LlmgwError, TimeoutError) as error:
-                verdicts[node.config.name] = Verdict(None, str(error) or "it did not answer")
-
-        ready = [node for node in seen if node.state is NodeState.READY]
-        async with asyncio.TaskGroup() as group:
-            for node in ready:
-                group.create_task(ask(node))
-        return combine(verdicts, architecture=name, known_to_table=architecture(name) is not None)
-
     def _measured(self, model: Model | None, looked: Looked) -> MeasuredView | None:
         """What a replica of this file with these settings really used, on any node's engine."""
         if model is None:
             return None
-        profile = model.profiles[0]
-        file = weights_name(looked.version, model.source)
-        for seen in self._controller.observer.seen_nodes():
-            key = key_of(file, profile.engine, profile.args, seen.facts, gpus=profile.gpus_per_node)
-            found = self._controller.peaks.find(key)
-            if found is not None:
-                peak = found.peak
-                return MeasuredView(peak.peak_gb, peak.node, peak.at, found.exact, peak.load_time_s)
-        return None
+        facts = [seen.facts for seen in self._controller.observer.seen_nodes()]
+        found = self._controller.peaks.of_model(model, looked.version, facts)
+        if found is None:
+            return None
+        peak = found.peak
+        return MeasuredView(peak.peak_gb, peak.node, peak.at, found.exact, peak.load_time_s)
 
     def _where(self, model: Model, view: ServePlanView, looked: Looked) -> WhereView:
         """What would happen with the first replica, by the code that places."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from llmgw_core.api.views import ControllerView, Snapshot
+import msgspec
+
+from llmgw_core.api.views import ControllerView, ModelView, Snapshot
 from llmgw_core.catalog.model import Model
+from llmgw_core.controller.appraisals import Appraiser
 from llmgw_core.controller.gateway_handle import GatewayHandle
 from llmgw_core.controller.keeper import Keeper
 from llmgw_core.controller.mirror_handle import MirrorHandle
+from llmgw_core.controller.peak_watch import PeakWatch
 from llmgw_core.controller.planner import Plan
 from llmgw_core.controller.render import NodeSeen, model_view, node_view, replica_view, room_of
 from llmgw_core.controller.replica import Replica
@@ -37,6 +41,8 @@ class SnapshotMaker:
         gateway: GatewayHandle,
         mirror: MirrorHandle,
         weights: WeightsKeeper,
+        appraiser: Appraiser,
+        peaks: PeakWatch,
     ) -> None:
         self._keeper = keeper
         self._roster = roster
@@ -44,6 +50,8 @@ class SnapshotMaker:
         self._gateway = gateway
         self._mirror = mirror
         self._weights = weights
+        self._appraiser = appraiser
+        self._peaks = peaks
         self._headrooms: dict[str, tuple[object, float, int | None]] = {}
 
     def make(
@@ -74,19 +82,37 @@ class SnapshotMaker:
                 replica_view(r, watched.get(r.id), outstanding.get(r.id)) for r in replicas
             ),
             models=tuple(
-                model_view(
+                self._appraised(
                     model,
-                    by_model.get(model.name, []),
-                    watched,
-                    reason=plan.pending_reason(model.name),
-                    headroom=self._headroom(model, rooms),
-                    requests_total=requests.get(model.name),
+                    nodes,
+                    model_view(
+                        model,
+                        by_model.get(model.name, []),
+                        watched,
+                        reason=plan.pending_reason(model.name),
+                        headroom=self._headroom(model, rooms),
+                        requests_total=requests.get(model.name),
+                    ),
                 )
                 for model in self._keeper.catalog
             ),
             mirror=with_users(
                 self._mirror.view(), self._weights.users(self._keeper.catalog), holdings(nodes)
             ),
+        )
+
+    def _appraised(self, model: Model, nodes: Sequence[NodeSeen], view: ModelView) -> ModelView:
+        """The row with what its weights will use, and what they used."""
+        found = self._appraiser.of(model)
+        peak = self._peaks.of_model(
+            model, self._weights.version(model), (seen.facts for seen in nodes)
+        )
+        return msgspec.structs.replace(
+            view,
+            architecture=found.architecture if found else "",
+            estimate_gb=found.estimate_gb if found else None,
+            memory_basis=found.basis if found else "",
+            measured_gb=peak.peak.peak_gb if peak and peak.exact else None,
         )
 
     def _headroom(self, model: Model, rooms: Mapping[str, Room]) -> int | None:
@@ -96,7 +122,13 @@ class SnapshotMaker:
         now = time.monotonic()
         if kept and kept[0] == (model, replicas) and now - kept[1] < HEADROOM_EVERY_S:
             return kept[2]
-        count = headroom_free(model, rooms, self._weights.need(model), limit=HEADROOM_MOST)
+        count = headroom_free(
+            model,
+            rooms,
+            self._weights.need(model),
+            self._appraiser.barred_for(model),
+            limit=HEADROOM_MOST,
+        )
         self._headrooms[model.name] = ((model, replicas), now, count)
         return count
 

@@ -42,6 +42,8 @@ class Places:
     """Of the hub, where it is not the usual one."""
     nodes: Mapping[str, NodeHandle] = field(default_factory=dict)
     """For paths; without nodes they are looked for on this machine."""
+    whole: bool = True
+    """False reads the beginnings of headers only, which is enough for an estimate."""
 
 
 async def inspect(source: Source, text: str, places: Places) -> Looked:
@@ -58,13 +60,13 @@ async def inspect(source: Source, text: str, places: Places) -> Looked:
     """
     match source:
         case MirrorSource():
-            return await _in_mirror(source, places.store)
+            return await _in_mirror(source, places)
         case HubSource() | UrlSource():
-            return await _away(source, text, places.endpoint)
+            return await _away(source, text, places)
         case PathSource(path) if places.nodes:
-            return await _on_nodes(path, places.nodes)
+            return await _on_nodes(path, places)
         case PathSource(path):
-            return await _here(path)
+            return await _here(path, places)
 
 
 async def meant(text: str, store: Store) -> Source:
@@ -96,12 +98,13 @@ def _in_store(text: str, store: Store) -> MirrorSource | None:
     return MirrorSource(model, version, file) if version in {v.version for v in found} else None
 
 
-async def look(text: str, places: Places) -> Looked:
+async def look(text: str, places: Places, *, whole: bool = True) -> Looked:
     """The same for a source as it is written.
 
     Raises:
         InvalidInput: it says nothing.
     """
+    places = replace(places, whole=whole)
     return await inspect(await meant(text, places.store), text.strip(), places)
 
 
@@ -116,10 +119,10 @@ def _projector_bytes(files: Mapping[str, int | None]) -> int | None:
     return next((size for name, size in files.items() if is_projector(name)), None)
 
 
-async def _read(looked: Looked, source: ByteSource) -> Looked:
+async def _read(looked: Looked, source: ByteSource, places: Places) -> Looked:
     """With the header, or why there is none."""
     try:
-        header = await read_header(source)
+        header = await read_header(source, whole=places.whole)
     except SourceError as error:
         return replace(looked, unread=str(error))
     except HeaderError as error:
@@ -135,7 +138,8 @@ def _parts(name: str) -> tuple[str, ...]:
     return tuple(part_name(part.stem, n, part.count) for n in range(1, part.count + 1))
 
 
-async def _in_mirror(source: MirrorSource, store: Store) -> Looked:
+async def _in_mirror(source: MirrorSource, places: Places) -> Looked:
+    store = places.store
     version = await asyncio.to_thread(store.need, source.model, source.version)
     if source.file:
         wanted = set(_parts(source.file))
@@ -157,13 +161,13 @@ async def _in_mirror(source: MirrorSource, store: Store) -> Looked:
         path = store.half(version.model, version.version, name).data
         if not path.exists():
             return looked
-    read = await _read(looked, FileSource(path))
+    read = await _read(looked, FileSource(path), places)
     if read.header_error and file.state is not FileState.DONE:
         return looked  # it is still coming
     return read
 
 
-async def _away(source: HubSource | UrlSource, text: str, endpoint: str | None) -> Looked:
+async def _away(source: HubSource | UrlSource, text: str, places: Places) -> Looked:
     import httpx
 
     from llmgw_core.gguf.http_source import HttpSource
@@ -171,7 +175,7 @@ async def _away(source: HubSource | UrlSource, text: str, endpoint: str | None) 
     from llmgw_core.mirror.listing import list_source
 
     async with httpx.AsyncClient(timeout=TIMEOUT) as http:
-        listing = await list_source(http, source, text, endpoint=endpoint)
+        listing = await list_source(http, source, text, endpoint=places.endpoint)
         version = _listed(source, listing)
         sizes = {remote.file: remote.size for remote in listing.files}
         looked = Looked(version, source=text, mmproj_bytes=_projector_bytes(sizes))
@@ -179,7 +183,9 @@ async def _away(source: HubSource | UrlSource, text: str, endpoint: str | None) 
         if name is None:
             return looked
         remote = next(r for r in listing.files if r.file == name)
-        return await _read(looked, HttpSource(http, remote.address, headers=listing.headers))
+        return await _read(
+            looked, HttpSource(http, remote.address, headers=listing.headers), places
+        )
 
 
 def _listed(source: HubSource | UrlSource, listing: Listing) -> MirrorVersion:
@@ -195,11 +201,11 @@ def _listed(source: HubSource | UrlSource, listing: Listing) -> MirrorVersion:
     )
 
 
-async def _on_nodes(path: str, nodes: Mapping[str, NodeHandle]) -> Looked:
+async def _on_nodes(path: str, places: Places) -> Looked:
     """The first node that has it speaks for all."""
     found: dict[str, Mapping[str, int]] = {}
     trouble = ""
-    for name, node in nodes.items():
+    for name, node in places.nodes.items():
         try:
             files = await node.list_files(path)
         except LlmgwError as error:
@@ -215,17 +221,19 @@ async def _on_nodes(path: str, nodes: Mapping[str, NodeHandle]) -> Looked:
         )
     first = next(iter(found))
     looked, at = _at_path(path, found[first], tuple(found))
-    return looked if at is None else await _read(looked, NodeSource(nodes[first], at))
+    return (
+        looked if at is None else await _read(looked, NodeSource(places.nodes[first], at), places)
+    )
 
 
-async def _here(path: str) -> Looked:
+async def _here(path: str, places: Places) -> Looked:
     """On this machine."""
     place = Path(path).expanduser()
     files = await asyncio.to_thread(_files_here, place)
     if not files:
         raise NotFound(f"there is no file {path} on this machine")
     looked, at = _at_path(str(place), files, ())
-    return looked if at is None else await _read(looked, FileSource(Path(at)))
+    return looked if at is None else await _read(looked, FileSource(Path(at)), places)
 
 
 def _files_here(place: Path) -> dict[str, int]:

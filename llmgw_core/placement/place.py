@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from llmgw_core.catalog.model import Model, Profile
 from llmgw_core.nodes.facts import NodeState
 from llmgw_core.placement.rooms import Booking, Room, Weights
+
+NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +44,21 @@ def booking_for(replica: str, node: str, profile: Profile) -> Booking:
 
 
 def place(
-    model: Model, rooms: Mapping[str, Room], weights: Weights | None = None
+    model: Model,
+    rooms: Mapping[str, Room],
+    weights: Weights | None = None,
+    barred: Mapping[str, str] = NOBODY,
 ) -> tuple[Placed | None, tuple[Obstacle, ...]]:
     """The first profile by priority that fits, with its node; and what spoke against the others.
 
     The obstacles are complete where nothing fits; profiles after the winner are not examined.
-    ``weights`` is what has to be fetched; None where it lies on the nodes in any case.
+    ``weights`` is what has to be fetched; None where it lies on the nodes in any case. ``barred``
+    has nodes that cannot run it for reasons of their own.
     """
     obstacles: list[Obstacle] = []
     by_priority = sorted(model.profiles, key=lambda profile: -profile.priority)
     for profile in by_priority:
-        placed, against = place_profile(profile, rooms.values(), weights)
+        placed, against = place_profile(profile, rooms.values(), weights, barred)
         obstacles += against
         if placed is not None:
             return placed, tuple(obstacles)
@@ -59,7 +66,10 @@ def place(
 
 
 def place_profile(
-    profile: Profile, rooms: Iterable[Room], weights: Weights | None = None
+    profile: Profile,
+    rooms: Iterable[Room],
+    weights: Weights | None = None,
+    barred: Mapping[str, str] = NOBODY,
 ) -> tuple[Placed | None, tuple[Obstacle, ...]]:
     """Where one replica of this profile goes, and which nodes cannot take it."""
     if profile.nodes > 1:
@@ -69,6 +79,8 @@ def place_profile(
     obstacles: list[Obstacle] = []
     for room in rooms:
         reasons = refusals(profile, room, weights)
+        if room.name in barred:
+            reasons.append(barred[room.name])
         if reasons:
             obstacles.append(Obstacle(profile.name, room.name, ", ".join(reasons)))
         else:
@@ -144,6 +156,7 @@ def headroom_free(
     model: Model,
     rooms: Mapping[str, Room],
     weights: Weights | None = None,
+    barred: Mapping[str, str] = NOBODY,
     *,
     limit: int = 1000,
 ) -> int | None:
@@ -154,7 +167,7 @@ def headroom_free(
     """
     left = dict(rooms)
     for count in range(limit):
-        placed, _ = place(model, left, weights)
+        placed, _ = place(model, left, weights, barred)
         if placed is None:
             return count
         profile = placed.profile
