@@ -14,7 +14,7 @@ from llmgw_core.cli.place import Place
 from llmgw_core.errors import NoController, NotFound
 
 if TYPE_CHECKING:
-    from llmgw_core.api.views import EventView, ModelView
+    from llmgw_core.api.views import EventView, ModelView, ReplicaView
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Name = Annotated[str, typer.Argument(metavar="NAME")]
@@ -135,7 +135,7 @@ def replicas(context: typer.Context, as_json: Json = False) -> None:
         emit_json({"replicas": [to_json(replica) for replica in found]})
         return
     rows = [
-        [r.id, r.profile, ", ".join(r.nodes), r.state, dash(r.port), dash(r.pid), dash(r.running),
+        [r.id, r.profile, ", ".join(r.nodes), _state(r), dash(r.port), dash(r.pid), dash(r.running),
          dash(r.waiting), dash(r.kv_usage and r.kv_usage * 100, "{:.0f} %"),
          dash(r.tokens_per_s, "{:.1f}"), dash(r.memory_gb, "{:.2f}"), r.reason]
         for r in found
@@ -143,6 +143,13 @@ def replicas(context: typer.Context, as_json: Json = False) -> None:
     heads = ["REPLICA", "PROFILE", "NODE", "STATE", "PORT", "PID", "RUN", "WAIT", "KV", "TOK/S",
              "GIB", "WHY"]  # fmt: skip
     emit_table(heads, rows, "no replicas")
+
+
+def _state(replica: ReplicaView) -> str:
+    """Its state, with how far it is where that is known."""
+    if replica.progress is None or replica.state not in ("fetching", "loading"):
+        return replica.state
+    return f"{replica.state} {100 * replica.progress:.0f} %"
 
 
 def logs(

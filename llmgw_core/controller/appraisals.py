@@ -5,6 +5,7 @@ and on which nodes the engine cannot load it. Found out in the background, once 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +28,8 @@ from llmgw_core.serve.plan import weights_bytes
 log = logging.getLogger(__name__)
 
 EVERY_S = 2.0
+AT_ONCE = 4
+"""Models looked at together: one behind a slow hub does not hold up the others."""
 AGAIN_S = 60.0
 """After a look that failed, or engines that did not answer."""
 LOOK_MOST_S = 60.0
@@ -74,11 +77,26 @@ class Appraiser:
         self._places = places
         self._kick = kick
         self._kept: dict[tuple[str, tuple[str, ...]], _Kept] = {}
+        self._new = asyncio.Event()
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     def of(self, model: Model) -> Appraisal | None:
         """What is known of a model; None while nobody has looked."""
         kept = self._kept.get(_key(model))
+        if kept is None and _applies(model):
+            self._new.set()
         return kept.appraisal if kept else None
+
+    def unseen(self, models: Iterable[Model]) -> dict[str, str]:
+        """By model: that its weights are still looked at, for those that engines can be asked of.
+
+        Ends by itself: what cannot be looked at counts as seen.
+        """
+        return {
+            model.name: "its weights are looked at"
+            for model in models
+            if _applies(model) and self.of(model) is None
+        }
 
     def may_pull(self, model: Model) -> bool:
         """Whether it was looked at, and nothing speaks against fetching it."""
@@ -103,12 +121,19 @@ class Appraiser:
     async def run(self) -> None:
         """Look at what is new until cancelled."""
         while True:
-            models = [m for m in self._models() if any(p.engine == ENGINE for p in m.profiles)]
-            for model in models:
-                await self._appraise(model)
-            known = set(map(_key, models))
-            self._kept = {key: kept for key, kept in self._kept.items() if key in known}
-            await asyncio.sleep(EVERY_S)
+            self._new.clear()
+            models = {_key(model): model for model in self._models() if _applies(model)}
+            async with asyncio.TaskGroup() as group:
+                for model in models.values():
+                    group.create_task(self._in_turn(model))
+            self._kept = {key: kept for key, kept in self._kept.items() if key in models}
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EVERY_S):
+                    await self._new.wait()
+
+    async def _in_turn(self, model: Model) -> None:
+        async with self._slots:
+            await self._appraise(model)
 
     async def _appraise(self, model: Model) -> None:
         engines, key = self._engines(), _key(model)
@@ -187,6 +212,10 @@ def needed(model: Model, looked: Looked) -> tuple[float | None, str]:
     except (HeaderUnusable, LlmgwError) as error:
         return None, str(error)
     return memory.memory_bytes / GIB, memory.basis
+
+
+def _applies(model: Model) -> bool:
+    return any(profile.engine == ENGINE for profile in model.profiles)
 
 
 def _key(model: Model) -> tuple[str, tuple[str, ...]]:

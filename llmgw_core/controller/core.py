@@ -219,6 +219,16 @@ class Controller:
             model = self.keeper.catalog.find(replica.model)
             self.peaks.record(replica, model, node.facts if node else None, self.now())
 
+    def _waiting(self) -> dict[str, str]:
+        """Why models cannot start anywhere yet: what has to be fetched is looked at first."""
+        models = tuple(self.keeper.catalog)
+        away = [model for model in models if self.weights.is_fetched(model)]
+        return {
+            **self.appraiser.unseen(away),
+            **self.weights.waits(models),
+            **self.appraiser.refusals(models),
+        }
+
     def places(self) -> Places:
         """Where weights are looked at."""
         ready = {
@@ -251,10 +261,7 @@ class Controller:
             node_grace_s=self.config.controller.node_grace_s,
             unread=tuple(self.observer.unread()),
             weights=self.weights.needs(self.keeper.catalog),
-            waiting={
-                **self.weights.waits(self.keeper.catalog),
-                **self.appraiser.refusals(self.keeper.catalog),
-            },
+            waiting=self._waiting(),
             barred=self.appraiser.barred(self.keeper.catalog),
         )
 

@@ -251,6 +251,8 @@ class Executor:
             current = self.roster.get(replica.id)
             if current is None or current.phase not in (Phase.STARTING, Phase.FETCHING):
                 return
+            if current.phase is Phase.STARTING and fetched.done == fetched.total:
+                return  # all of it is there
             since = current.since if current.phase is Phase.FETCHING else self.means.clock()
             self.roster.put(replace(current, phase=Phase.FETCHING, since=since, fetched=fetched))
 

@@ -168,7 +168,10 @@ class _Planner:
             if replica.phase is not Phase.FAILED or not due:
                 continue
             room = self.rooms.get(replica.node)
-            if room is None or room.state is not NodeState.READY:
+            barred = self.world.barred.get(replica.model, {}).get(replica.node)
+            if barred:
+                self.stop(replica, barred)
+            elif room is None or room.state is not NodeState.READY:
                 self.stop(replica, f"it failed, and its node is {_state(room)}")
             else:
                 why = f"attempt {replica.failures + 1} after: {replica.reason}"

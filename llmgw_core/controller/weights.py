@@ -38,6 +38,11 @@ class WeightsKeeper:
         self._mirror = mirror
         self._pusher: Pusher | None = None
 
+    def is_fetched(self, model: Model) -> bool:
+        """Whether its weights come to nodes from elsewhere."""
+        source = read_source(model.source)
+        return source is not None and not isinstance(source, PathSource)
+
     def need(self, model: Model) -> Weights | None:
         """What a node must hold; None where the weights lie on the nodes in any case."""
         source = read_source(model.source)

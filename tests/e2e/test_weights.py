@@ -15,6 +15,7 @@ import pytest
 from llmgw_core.api.views import MirrorVersionView, Snapshot
 from llmgw_core.errors import Refused
 from tests.e2e.cluster import Cluster, model_file, stream_chat
+from tests.gguf.writer import good
 from tests.mirror.origin import Origin, publish, serving
 from tests.nodes.sshd import make_sshd, running
 
@@ -163,3 +164,26 @@ async def test_a_source_of_the_hub_is_pulled_by_itself_and_survives_a_killed_con
     await cluster.start()
     await cluster.ready(1)
     assert await stream_chat(await cluster.url(), "smol-gguf")
+
+
+@pytest.mark.parametrize("cluster", ["local"], indirect=True)
+async def test_what_the_engine_cannot_load_is_refused_before_anything_moves(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    odd = tmp_path / "odd.gguf"
+    odd.write_bytes(bytes(good()).replace(b"llama", b"lemma"))
+    await cluster.start()
+    await _let_in(cluster)
+    await cluster.do("mirror.pull", source=str(odd), model="odd", version="v1")
+    await cluster.until(lambda s: (v := version(s)) and v.state == "done", "it is in the mirror")
+    plan = (await cluster.do("serve.plan", source="odd/v1", fields={})).data
+    assert "unknown architecture 'lemma'" in plan["refusal"]
+    assert "on n1" in plan["refusal"]
+    # somebody who adds it all the same is told why nothing happens
+    await cluster.do("add", toml=plan["toml"])
+    snapshot = await cluster.until(
+        lambda s: s.models and "unknown architecture 'lemma'" in s.models[0].reason,
+        "the model says why it does not run",
+    )
+    assert snapshot.replicas == ()
+    assert snapshot.mirror.versions[0].nodes == ()

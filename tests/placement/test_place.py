@@ -148,3 +148,13 @@ def test_a_node_without_disk_for_the_weights_is_refused_with_figures() -> None:
     assert obstacles[0].reason == "needs 4.0 GiB of disk for the weights, 3.0 are free"
     for fine in (replace(full, weights=frozenset({"qwen/v1"})), replace(full, disk_free_gb=None)):
         assert place(MODEL, {"full": fine}, weights)[0] is not None
+
+
+def test_a_node_whose_engine_cannot_load_the_model_is_refused_with_its_reason() -> None:
+    rooms = {"old": room("old", memory_gb=64.0), "new": room("new")}
+    barred = {"old": "llama.cpp b1 cannot load it: unknown architecture 'foo'"}
+    placed, obstacles = place(MODEL, rooms, None, barred)
+    assert placed is not None
+    assert placed.nodes == ("new",)
+    assert obstacles[0].reason == barred["old"]
+    assert headroom_free(MODEL, rooms, None, barred) == headroom_free(MODEL, {"new": room("new")})
