@@ -9,12 +9,13 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llmgw_core.api.views import MirrorVersionView, MirrorView
 from llmgw_core.config import MirrorConfig, NodeConfig
 from llmgw_core.controller.keeper import Keeper
+from llmgw_core.controller.pull_book import PullBook
 from llmgw_core.controller.pulls import Pull, PullRequest, Pulls
 from llmgw_core.errors import LlmgwError, NotFound
 from llmgw_core.ledger.events import EventLog
@@ -73,6 +74,9 @@ class MirrorKeeper:
         self._tokens: dict[tuple[str, str], tuple[float, str]] = {}
         self._tried: dict[str, _Tried] = {}
         self._stopping = False
+        self._book = PullBook(state / "pulls.json")
+        self._noted: tuple[PullRequest, ...] = ()
+        self._closing = False
         self.pulls = Pulls(lambda: self.root, self._pull_options, self._heard)
 
     def attach(self, events: EventLog, kick: Callable[[], None]) -> None:
@@ -166,16 +170,19 @@ class MirrorKeeper:
 
     async def run(self) -> None:
         """Keep it running until cancelled; the server goes on, pulls end and can be resumed."""
+        for request in await asyncio.to_thread(self._book.read):
+            self.pulls.begin(request)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._serve(), name="mirror server")
                 group.create_task(self._watch_store(), name="mirror store")
         finally:
+            self._closing = True  # what is under way stays noted, for a successor
             await self.pulls.aclose()
 
     async def stop(self) -> None:
         """End its server and its pulls; what has come is kept."""
-        self._stopping = True
+        self._stopping = self._closing = True
         await self.pulls.aclose()
         await self._link.stop(drain_s=0.0)
         self._address = None
@@ -209,12 +216,20 @@ class MirrorKeeper:
     async def _watch_store(self) -> None:
         while True:
             self._look.clear()
+            await self._note()
             await self.refresh()
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._look.wait()
             except TimeoutError:
                 continue
+
+    async def _note(self) -> None:
+        """Write down what is under way, under the names that it has got."""
+        running = tuple(_named(pull) for pull in self.pulls.all if pull.running)
+        if running != self._noted:
+            self._noted = running
+            await asyncio.to_thread(self._book.write, running)
 
     async def refresh(self) -> None:
         """Look at the store now."""
@@ -228,7 +243,11 @@ class MirrorKeeper:
 
     def _heard(self, pull: Pull) -> None:
         if not pull.done:
+            if len(self._noted) != sum(p.running for p in self.pulls.all):
+                self._look.set()
             self._kick()
+            return
+        if self._closing:
             return
         name = pull.version.name if pull.version else shown(pull.request.source)
         if pull.error is not None:
@@ -302,6 +321,14 @@ class MirrorKeeper:
     def _version_view(self, version: MirrorVersion) -> MirrorVersionView:
         pull = self.pulls.of_version(version.model, version.version)
         return version_view(version, pulling=pull is not None)
+
+
+def _named(pull: Pull) -> PullRequest:
+    """The request with the names that follow from its source, which may be others tomorrow."""
+    known = pull.version
+    if known is None:
+        return pull.request
+    return replace(pull.request, model=known.model, version=known.version)
 
 
 def is_loopback(host: str) -> bool:

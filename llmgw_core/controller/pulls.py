@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from llmgw_core.errors import BY_CODE, LlmgwError, Refused
+from llmgw_core.mirror.names import shown
 from llmgw_core.mirror.versions import MirrorVersion, from_wire
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Pulls:
         pull = Pull(request)
         self._pulls.pop(key, None)
         self._pulls[key] = pull
-        pull.task = asyncio.create_task(self._run(pull), name=f"pull {request.source}")
+        pull.task = asyncio.create_task(self._run(pull), name="pull")
         return pull
 
     async def known(self, pull: Pull) -> MirrorVersion:
@@ -108,11 +109,11 @@ class Pulls:
                 await pull.known.wait()
         except TimeoutError:
             raise LlmgwError(
-                f"{pull.request.source} has not answered for {FIRST_WORD_S:.0f} s; "
+                f"{shown(pull.request.source)} has not answered for {FIRST_WORD_S:.0f} s; "
                 "the pull goes on trying"
             ) from None
         if pull.version is None:
-            raise pull.error or LlmgwError(f"the pull of {pull.request.source} ended early")
+            raise pull.error or LlmgwError(f"the pull of {shown(pull.request.source)} ended early")
         return pull.version
 
     async def cancel(self, pull: Pull) -> None:
@@ -136,7 +137,7 @@ class Pulls:
         except LlmgwError as error:
             pull.error = error
         except Exception as error:
-            log.exception("mirror.pull_broke source=%s", pull.request.source)
+            log.exception("mirror.pull_broke source=%s", shown(pull.request.source))
             pull.error = LlmgwError(f"internal error {type(error).__name__}; see the log")
         finally:
             pull.done = True

@@ -85,7 +85,7 @@ def filled(plan: ServePlan, *, gpu_class: str = "") -> ServeForm:
         ctx_pool=str(plan.ctx_pool) if llamacpp else "",
         parallel=str(plan.parallel) if llamacpp else "",
         kv_type=plan.kv_type if llamacpp else "",
-        cache_ram=str(plan.cache_ram_mib) if llamacpp and plan.memory is not None else "",
+        cache_ram=str(plan.cache_ram_mib or "") if llamacpp else "",
         memory=str(plan.min_memory_gb or ""),
         cores=str(plan.cpu_cores or ""),
     )

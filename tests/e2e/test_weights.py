@@ -187,3 +187,29 @@ async def test_what_the_engine_cannot_load_is_refused_before_anything_moves(
     )
     assert snapshot.replicas == ()
     assert snapshot.mirror.versions[0].nodes == ()
+
+
+@pytest.mark.parametrize("cluster", ["local"], indirect=True)
+async def test_a_pull_goes_on_with_the_next_controller(
+    cluster: Cluster, hub: tuple[Origin, Origin], weights: bytes
+) -> None:
+    store = hub[1]
+    store.hold_at = len(weights) // 2
+    await cluster.start()
+    await cluster.do("mirror.pull", source=f"hf:{REPO}:*.gguf", model="smol", version="")
+    await asyncio.to_thread(store.holding.wait, 30)
+    await cluster.until(
+        lambda s: (v := version(s)) and v.bytes_done > len(weights) // 4, "half of it has come"
+    )
+    await cluster.do("shutdown", stop_replicas=False, stop_gateway=False)
+    assert cluster.daemon is not None
+    await asyncio.to_thread(cluster.daemon.wait, 20)
+    await cluster.client.aclose()
+    store.hold_at = None
+    store.held.set()
+    await cluster.start()
+    snapshot = await cluster.until(
+        lambda s: (v := version(s)) and v.state == "done", "the pull is done"
+    )
+    assert len(snapshot.mirror.versions) == 1
+    assert any(asked.range for asked in store.asked if asked.method == "GET")
