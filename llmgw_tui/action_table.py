@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from llmgw_tui.actions import Action, Kind, Option, Scope, Values
+from llmgw_tui.mirror_actions import MIRROR
 
-VIEWS = ("overview", "nodes", "replicas", "models", "events", "logs")
+VIEWS = ("overview", "nodes", "replicas", "models", "events", "logs", "mirror")
 """In the order of their number keys, from 1."""
 
-_TABLES = (Scope.NODES, Scope.REPLICAS, Scope.MODELS)
+_TABLES = (Scope.NODES, Scope.REPLICAS, Scope.MODELS, Scope.MIRROR)
 _SCALED = (Scope.REPLICAS, Scope.MODELS)
 
 
@@ -28,6 +29,7 @@ _GO = (
         id="view-logs", title="Logs", keys=("6",), scopes=(Scope.ANY,), words=("log",),
         help="The log of the replica that was looked at last.",
     ),
+    _view("mirror", "7", "Mirror", ("mirror list", "weights"), "The weights it holds and pulls."),
 )  # fmt: skip
 
 _ANYWHERE = (
@@ -314,7 +316,8 @@ _LOGS = (
 )  # fmt: skip
 
 ACTIONS: tuple[Action, ...] = (
-    *_GO, *_ANYWHERE, *_LISTS, *_SCALING, *_REPLICAS, *_NODES, *_MODELS, *_LOGS, *_OVERVIEW,
+    *_GO, *_ANYWHERE, *_LISTS, *_SCALING, *_REPLICAS, *_NODES, *_MODELS, *MIRROR, *_LOGS,
+    *_OVERVIEW,
 )  # fmt: skip
 
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}

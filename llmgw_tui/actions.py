@@ -22,6 +22,7 @@ class Scope(StrEnum):
     NODES = "Nodes"
     REPLICAS = "Replicas"
     MODELS = "Models"
+    MIRROR = "Mirror"
     EVENTS = "Events"
     LOGS = "Logs"
 
@@ -32,6 +33,8 @@ class Kind(StrEnum):
     NODE = "node"
     REPLICA = "replica"
     MODEL = "model"
+    VERSION = "version"
+    """Of a model's weights in the mirror; its id is ``MODEL/VERSION``."""
 
 
 class Values(StrEnum):
@@ -42,6 +45,8 @@ class Values(StrEnum):
     NUMBER = "number"
     DURATION = "duration"
     WORD = "one of a few words"
+    VERSION = "MODEL/VERSION"
+    """Becomes the two arguments ``model`` and ``version``; the second may be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class Option:
     takes: Values = Values.TEXT
     words: tuple[str, ...] = ()
     """The words that are possible, where only a few are."""
+    bare: bool = False
+    """Its value may stand without the flag, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,8 +126,18 @@ class Action:
         self, target: str, given: Mapping[str, object] | None = None
     ) -> dict[str, object]:
         """The engine command's arguments for one target."""
-        named = {self.target_key: target} if self.target is not None else {}
+        named: dict[str, object] = {}
+        if self.target is Kind.VERSION:
+            named = dict(version_arguments(target))
+        elif self.target is not None:
+            named = {self.target_key: target}
         return {**named, **self.fixed, **(given or {})}
+
+
+def version_arguments(key: str) -> dict[str, str]:
+    """``MODEL/VERSION`` as the arguments of a command; neither name holds a slash."""
+    model, _, version = key.partition("/")
+    return {"model": model, "version": version} if version else {"model": model}
 
 
 def _value_hint(option: Option) -> str:
@@ -129,6 +146,7 @@ def _value_hint(option: Option) -> str:
     return {
         Values.WHOLE: "N", Values.NUMBER: "X", Values.DURATION: "15m",
         Values.TEXT: option.key.upper(), Values.WORD: option.key.upper(),
+        Values.VERSION: "MODEL/VERSION",
     }[option.takes]  # fmt: skip
 
 

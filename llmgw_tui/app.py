@@ -23,7 +23,7 @@ from llmgw_tui.clipboard import MOST_BYTES, send
 from llmgw_tui.command_line import complete
 from llmgw_tui.launch import LaunchOptions, release_collector
 from llmgw_tui.looks import Looks
-from llmgw_tui.orders import Orders
+from llmgw_tui.orders import Orders, Outcome
 from llmgw_tui.paint import clean_lines
 from llmgw_tui.rows.header import Piece, Standing, header
 from llmgw_tui.screens.frame import FramedScreen
@@ -253,6 +253,11 @@ class ConsoleApp(App[int]):
         """A toast, as plain text."""
         timeout = TOAST_S if severity == "information" else ERROR_TOAST_S
         self.notify(clean_lines(text), severity=severity, timeout=timeout, markup=False)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """What came of commands, each as a toast."""
+        for outcome in outcomes if self.is_running else ():
+            self.say(outcome.text, severity="information" if outcome.ok else "error")
 
     def open_palette(self) -> None:
         """Find anything that can be done."""

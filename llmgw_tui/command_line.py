@@ -8,12 +8,18 @@ from dataclasses import dataclass, field
 
 from llmgw_core.api.views import Command, Snapshot
 from llmgw_core.catalog.durations import format_duration, parse_duration
+from llmgw_core.catalog.secrets import masked_source
 from llmgw_core.errors import InvalidInput
 from llmgw_tui.action_table import ACTIONS
-from llmgw_tui.actions import Action, Kind, Option, Values
+from llmgw_tui.actions import Action, Kind, Option, Values, version_arguments
+from llmgw_tui.state import version_key
 
-_VIEW_OF = {Kind.NODE: "nodes", Kind.REPLICA: "replicas", Kind.MODEL: "models"}
-_CARDS = {"node": Kind.NODE, "model": Kind.MODEL, "replica": Kind.REPLICA}
+_VIEW_OF = {
+    Kind.NODE: "nodes", Kind.REPLICA: "replicas", Kind.MODEL: "models", Kind.VERSION: "mirror",
+}  # fmt: skip
+_CARDS = {
+    "node": Kind.NODE, "model": Kind.MODEL, "replica": Kind.REPLICA, "version": Kind.VERSION,
+}  # fmt: skip
 """``node NAME`` and the like open the card."""
 
 
@@ -47,6 +53,8 @@ def names_of(kind: Kind, snapshot: Snapshot | None) -> tuple[str, ...]:
             return tuple(replica.id for replica in snapshot.replicas)
         case Kind.MODEL:
             return tuple(model.name for model in snapshot.models)
+        case Kind.VERSION:
+            return tuple(version_key(version) for version in snapshot.mirror.versions)
 
 
 def parse(line: str, snapshot: Snapshot | None) -> Typed | Card | None:
@@ -88,7 +96,7 @@ def _match(words: list[str]) -> tuple[Action | None, list[str]]:
 
 def _read(action: Action, words: list[str], snapshot: Snapshot | None) -> Typed:
     flags = {option.flag: option for option in action.options if option.flag}
-    loose = [option for option in action.options if not option.flag]
+    loose = [option for option in action.options if not option.flag or option.bare]
     targets: list[str] = []
     given: dict[str, object] = {}
     left = list(words)
@@ -100,14 +108,14 @@ def _read(action: Action, words: list[str], snapshot: Snapshot | None) -> Typed:
                 if not left:
                     raise InvalidInput(f"{flag} needs a value", hint=f"write {action.usage}")
                 value = left.pop(0)
-            given[flags[flag].key] = _value(flags[flag], value)
+            given.update(_given(flags[flag], value))
         elif word.startswith("--"):
             raise InvalidInput(f"{action.spellings[0]} has no {word}", hint=_hint(action))
         elif action.target is not None and not (targets and (loose or not action.bulk)):
             targets.append(_known(action.target, word, snapshot))
         elif loose:
             option = loose.pop(0)
-            given[option.key] = _value(option, word)
+            given.update(_given(option, word))
         else:
             raise InvalidInput(f'"{word}" is one word too many', hint=_hint(action))
     return Typed(action, tuple(targets), given)
@@ -126,6 +134,15 @@ def _known(kind: Kind, name: str, snapshot: Snapshot | None) -> str:
             if name in model.aliases:
                 return model.name
     raise InvalidInput(f'There is no {kind} "{name}"', hint=f":{_VIEW_OF[kind]} lists them")
+
+
+def _given(option: Option, text: str) -> dict[str, object]:
+    """The arguments that a value without a flag stands for."""
+    if option.takes is not Values.VERSION:
+        return {option.key: _value(option, text)}
+    if text.count("/") > 1 or not all(text.split("/")):
+        raise InvalidInput(f'{option.flag or option.key} is MODEL or MODEL/VERSION, not "{text}"')
+    return dict(version_arguments(text))
 
 
 def _value(option: Option, text: str) -> object:
@@ -202,15 +219,25 @@ def spell(command: Command) -> str:
     )  # fmt: skip
     left = dict(command.args)
     parts = [action.spellings[0] if action is not None else command.name.replace(".", " ")]
-    if action is not None and action.target is not None and action.target_key in left:
+    if action is not None and action.target is Kind.VERSION and "model" in left:
+        parts.append(_quoted(_version(left)))
+    elif action is not None and action.target is not None and action.target_key in left:
         parts.append(_quoted(str(left.pop(action.target_key))))
     for option in action.options if action is not None else ():
-        if option.key in left:
+        if option.takes is Values.VERSION and left.get("model"):
+            parts += [option.flag, _quoted(_version(left))]
+        elif option.key in left:
             value = left.pop(option.key)
             parts += [option.flag] if option.flag else []
             parts.append(_spelled(option, value))
     parts += [f"--{key.replace('_', '-')}={_quoted(str(value))}" for key, value in left.items()]
     return " ".join(parts)
+
+
+def _version(left: dict[str, object]) -> str:
+    """Takes model and version out of the arguments, as one word."""
+    version = left.pop("version", None)
+    return f"{left.pop('model')}/{version}" if version else str(left.pop("model"))
 
 
 def _spelled(option: Option, value: object) -> str:
@@ -220,4 +247,6 @@ def _spelled(option: Option, value: object) -> str:
         return format_duration(value)
     if option.takes is Values.NUMBER and isinstance(value, float):
         return f"{value:g}"
+    if option.key == "source":  # what opens an address must not stay on the screen
+        return _quoted(masked_source(str(value)))
     return _quoted(str(value))

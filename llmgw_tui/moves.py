@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 
 from llmgw_tui.action_table import BY_ID, VIEWS
 from llmgw_tui.actions import Kind
+from llmgw_tui.mirror_moves import Given, MirrorMoves, Targets
 from llmgw_tui.orders import Outcome
 from llmgw_tui.outside import page, write_new
 from llmgw_tui.rows import words
 from llmgw_tui.screens.frame import FramedScreen
-from llmgw_tui.state import Phase, model_named, node_named, replica_named
-
-if TYPE_CHECKING:
-    from llmgw_tui.app import ConsoleApp
+from llmgw_tui.state import Phase, model_named, node_named, replica_named, version_named
 
 LOG_ACTIONS = frozenset({
     "log-follow", "log-wrap", "log-next", "log-before", "log-mark", "log-clear", "log-copy",
 })  # fmt: skip
-
-Given = Mapping[str, object]
-Targets = tuple[str, ...]
 
 
 class Handler(Protocol):
@@ -36,11 +30,8 @@ class Handler(Protocol):
         ...
 
 
-class Moves:
+class Moves(MirrorMoves):
     """``handler`` finds the method of an action that is not a plain engine command."""
-
-    def __init__(self, app: ConsoleApp) -> None:
-        self._app = app
 
     def handler(self, action_id: str) -> Handler | None:
         """The method, or None where the action is an engine command."""
@@ -277,7 +268,10 @@ class Moves:
         snapshot = self._app.shown
         if selection is None or selection.cursor is None or snapshot is None:
             return
-        find = {Kind.NODE: node_named, Kind.REPLICA: replica_named, Kind.MODEL: model_named}
+        find = {
+            Kind.NODE: node_named, Kind.REPLICA: replica_named, Kind.MODEL: model_named,
+            Kind.VERSION: version_named,
+        }  # fmt: skip
         row = find[selection.kind](snapshot, selection.cursor)
         if row is not None:
             self._app.copy(json.dumps(msgspec.to_builtins(row), indent=2, ensure_ascii=False))

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from llmgw_core.api.client import Client
 from llmgw_core.api.commands import DANGEROUS
 from llmgw_core.api.views import Command
+from llmgw_core.catalog.secrets import masked_source
 from llmgw_core.errors import LlmgwError, NoController, Refused
 from llmgw_tui.command_line import spell
 
@@ -39,13 +40,22 @@ class Outcome:
     @property
     def target(self) -> str:
         """The name of what it was done to, as far as it names one."""
-        named = self.command.args.get("replica", self.command.args.get("name", ""))
-        return str(named)
+        return named(self.command)
 
     @property
     def spelled(self) -> str:
         """As it can be repeated on the ``:`` line or after ``llmgw run``."""
         return spell(self.command)
+
+
+def named(command: Command) -> str:
+    """What a command is about; empty where that is nothing that has a name."""
+    args = command.args
+    if "version" in args:
+        return f"{args.get('model', '')}/{args['version']}"
+    if "source" in args:
+        return masked_source(str(args["source"]))
+    return str(args.get("replica", args.get("name", "")))
 
 
 class Orders:
@@ -95,7 +105,7 @@ class Orders:
             log.exception("showing what came of a command failed")
 
     async def _send(self, command: Command) -> Outcome:
-        key = str(command.args.get("replica", command.args.get("name", "")))
+        key = named(command) or command.name
         turn = self._locks.get(key)
         if turn is None:
             turn = self._locks[key] = asyncio.Lock()

@@ -9,7 +9,14 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from llmgw_core.api.client import Client
-from llmgw_core.api.views import EventView, ModelView, NodeView, ReplicaView, Snapshot
+from llmgw_core.api.views import (
+    EventView,
+    MirrorVersionView,
+    ModelView,
+    NodeView,
+    ReplicaView,
+    Snapshot,
+)
 from llmgw_core.errors import LlmgwError
 
 log = logging.getLogger(__name__)
@@ -163,3 +170,14 @@ def replica_named(snapshot: Snapshot | None, id_: str) -> ReplicaView | None:
 def model_named(snapshot: Snapshot | None, name: str) -> ModelView | None:
     """The model, or None where there is none (any more)."""
     return next((m for m in snapshot.models if m.name == name), None) if snapshot else None
+
+
+def version_key(version: MirrorVersionView) -> str:
+    """``MODEL/VERSION``, by which the mirror's versions are known."""
+    return f"{version.model}/{version.version}"
+
+
+def version_named(snapshot: Snapshot | None, key: str) -> MirrorVersionView | None:
+    """The version in the mirror, or None where there is none (any more)."""
+    versions = snapshot.mirror.versions if snapshot else ()
+    return next((v for v in versions if version_key(v) == key), None)

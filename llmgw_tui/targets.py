@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llmgw_core.api.views import ReplicaView, Snapshot
 from llmgw_tui.actions import Action, Kind
-from llmgw_tui.state import replica_named
+from llmgw_tui.rows.mirror import removal_note
+from llmgw_tui.state import replica_named, version_named
 
 _CORDONED = frozenset({"cordoned", "draining"})
 
@@ -55,6 +57,14 @@ def _as(wanted: Kind, kind: Kind, id_: str, snapshot: Snapshot) -> str | None:
 
 def _readiest(replica: ReplicaView) -> tuple[bool, str]:
     return (replica.state != "ready", replica.id)
+
+
+def notes_of(action: Action, targets: Iterable[str], snapshot: Snapshot | None) -> dict[str, str]:
+    """What a person should know about each target before it is gone."""
+    if action.target is not Kind.VERSION:
+        return {}
+    found = ((key, version_named(snapshot, key)) for key in targets)
+    return {key: removal_note(version) for key, version in found if version is not None}
 
 
 def cordoned(name: str, snapshot: Snapshot) -> bool:

@@ -60,7 +60,8 @@ class Verbs:
             app.say(f"{action.title}: select a {action.target} first", severity="warning")
             return
         handler = self._moves.handler(action.id)
-        if handler is not None and not (typed and given and action.command is not None):
+        to_engine = typed and given and action.command is not None and action.id not in _ASKED_HERE
+        if handler is not None and not to_engine:
             handler(targets, given or {})
         elif action.id == "cordon" and not typed:
             self._cordon_or_back(targets)
@@ -83,7 +84,8 @@ class Verbs:
             if yes:
                 self._send(action, frozen, given)
 
-        self._app.push_screen(ConfirmDialog(action, frozen), answered)
+        notes = aim.notes_of(action, frozen, self._app.shown)
+        self._app.push_screen(ConfirmDialog(action, frozen, notes), answered)
 
     def _cordon_or_back(self, targets: tuple[str, ...]) -> None:
         snapshot = self._app.shown
@@ -106,11 +108,11 @@ class Verbs:
             for t in gone
         ]
         if commands:
-            self._app.orders.give(commands, lambda outcomes: self._told(action, outcomes + lost))
+            self._app.orders.give(commands, lambda outcomes: self.told(action, outcomes + lost))
         else:
-            self._told(action, lost)
+            self.told(action, lost)
 
-    def _told(self, action: Action, outcomes: list[Outcome]) -> None:
+    def told(self, action: Action, outcomes: list[Outcome]) -> None:
         """Show what came of it: a toast for one, a list for several, a page for a report."""
         app = self._app
         if not app.is_running:
@@ -136,3 +138,5 @@ class Verbs:
 
 _WITHOUT_TARGET = frozenset({"logs", "previous-logs"})
 """Actions that mean something without a target too."""
+_ASKED_HERE = frozenset({"mirror-pull"})
+"""Engine commands whose method also takes what was typed."""

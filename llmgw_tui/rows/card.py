@@ -15,7 +15,8 @@ from llmgw_core.api.views import (
     Snapshot,
 )
 from llmgw_core.catalog.durations import format_duration
-from llmgw_tui.rows import words
+from llmgw_tui.rows import amounts, words
+from llmgw_tui.rows.mirror import weights_of
 from llmgw_tui.rows.parts import Part, stated
 
 EVENTS_SHOWN = 12
@@ -40,14 +41,23 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """A line of cells under those of the lines above it."""
+
+    cells: tuple[tuple[Part, int], ...]
+    """Each with its width; a negative one is aligned to the right, 0 takes the room left."""
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A titled part of a card."""
 
     title: str
-    lines: tuple[Line | Plot, ...]
+    lines: tuple[Line | Plot | Grid, ...]
 
 
-def _line(label: str, *texts: str | Part) -> Line:
+def entry(label: str, *texts: str | Part) -> Line:
+    """A label and what stands beside it."""
     return Line(label, tuple(Part(t) if isinstance(t, str) else t for t in texts))
 
 
@@ -69,16 +79,16 @@ def node_card(
     """Everything known about a node."""
     mark = words.mark_of(words.NODE_MARKS, node.state)
     status = [
-        _line("state", stated(mark, node.state, ascii_only), Part(_since(node.since, now), "muted"),
+        entry("state", stated(mark, node.state, ascii_only), Part(_since(node.since, now), "muted"),
               Part(_retry(node.retry_at, now), "muted")),
-        *([_line("why", Part(node.reason, mark.style))] if node.reason else []),
-        _line("address", node.host, Part("  this machine" if node.local else "", "muted")),
-        _line("link", f"round trip {words.millis(node.rtt_s)}"),
+        *([entry("why", Part(node.reason, mark.style))] if node.reason else []),
+        entry("address", node.host, Part("  this machine" if node.local else "", "muted")),
+        entry("link", f"round trip {words.millis(node.rtt_s)}"),
     ]  # fmt: skip
     if node.fingerprint:
-        status.append(_line("host key", node.fingerprint))
+        status.append(entry("host key", node.fingerprint))
     if node.old_fingerprint:
-        status.append(_line("known key", node.old_fingerprint))
+        status.append(entry("known key", node.old_fingerprint))
     return [
         Section("Status", tuple(status)),
         Section("Machine", tuple(_machine(node))),
@@ -87,7 +97,7 @@ def node_card(
         Section("Replicas here", _replicas(
             [r for r in snapshot.replicas if node.name in r.nodes], ascii_only,
             "None. Models are placed here when their labels, memory and cores fit.")),
-        _events_section([e for e in events if e.node == node.name], now),
+        events_section([e for e in events if e.node == node.name], now),
     ]  # fmt: skip
 
 
@@ -97,15 +107,15 @@ def _machine(node: NodeView) -> list[Line]:
         or "none found: :provision installs one")  # fmt: skip
     labels = "  ".join(f"{k}={v}" for k, v in sorted(node.labels.items()))
     return [
-        _line("system", f"{node.os or words.UNKNOWN}  {node.arch or ''}"),
-        _line("cores", f"{words.number(node.cores_booked)} of {words.number(node.cores)} reserved"),
-        _line("memory", f"{words.gib(node.memory_booked_gb)} of {words.gib(node.memory_gb)} GiB "
+        entry("system", f"{node.os or words.UNKNOWN}  {node.arch or ''}"),
+        entry("cores", f"{words.number(node.cores_booked)} of {words.number(node.cores)} reserved"),
+        entry("memory", f"{words.gib(node.memory_booked_gb)} of {words.gib(node.memory_gb)} GiB "
               f"reserved, {words.gib(node.memory_free_gb)} available"),
-        _line("disk", f"{words.gib(node.disk_free_gb)} GiB free"),
-        _line("engines", engines),
-        _line("labels", labels or "none"),
-        _line("fabric", node.fabric or "none"),
-        _line("clock", f"off by {words.millis(node.clock_skew_s)}"),
+        entry("disk", f"{words.gib(node.disk_free_gb)} GiB free"),
+        entry("engines", engines),
+        entry("labels", labels or "none"),
+        entry("fabric", node.fabric or "none"),
+        entry("clock", f"off by {words.millis(node.clock_skew_s)}"),
     ]  # fmt: skip
 
 
@@ -118,7 +128,7 @@ def _gpus(node: NodeView) -> list[Section]:
     if not node.gpus:
         return []
     lines = [
-        _line(str(gpu.index), gpu.name,
+        entry(str(gpu.index), gpu.name,
               f"  {words.gib(gpu.memory_used_gb)} of {words.gib(gpu.memory_gb)} GiB"
               f"  {words.share(gpu.utilization)}",
               Part("  unhealthy", "failed") if gpu.healthy is False else "")
@@ -130,13 +140,13 @@ def _gpus(node: NodeView) -> list[Section]:
 def _load(node: NodeView) -> list[Line | Plot]:
     return [
         Plot("CPU", node.cpu_history, 1.0, words.share(node.cpu)),
-        _line("load", words.number(node.load1, 1)),
+        entry("load", words.number(node.load1, 1)),
     ]
 
 
 def _replicas(replicas: list[ReplicaView], ascii_only: bool, none: str) -> tuple[Line, ...]:
     if not replicas:
-        return (_line("", Part(none, "muted")),)
+        return (entry("", Part(none, "muted")),)
     return tuple(_replica_line(replica, ascii_only) for replica in replicas)
 
 
@@ -148,14 +158,25 @@ def _replica_line(replica: ReplicaView, ascii_only: bool) -> Line:
     if replica.reason:
         notes.append(replica.reason)
     state = stated(mark, state_words(replica), ascii_only)
-    return _line(replica.id, state, Part("  " + "  ".join(notes), "muted"))
+    return entry(replica.id, state, Part("  " + "  ".join(notes), "muted"))
 
 
 def state_words(replica: ReplicaView) -> str:
     """A replica's state, with how far it is."""
-    if replica.progress is None:
-        return replica.state
-    return f"{replica.state} {words.share(replica.progress)}"
+    share = replica.progress
+    if replica.state == "fetching":
+        if share is None:
+            share = amounts.share_of(replica.fetched_bytes, replica.fetch_bytes)
+        share = None if share is None else min(share, amounts.MOST_UNDER_WAY)
+    return replica.state if share is None else f"{replica.state} {words.share(share)}"
+
+
+def fetch_words(replica: ReplicaView, *, short: bool = False) -> str:
+    """How a fetch of weights onto the node goes; empty where none does or nothing is known."""
+    if replica.state != "fetching" or replica.fetched_bytes is None:
+        return ""
+    done, total, rate = replica.fetched_bytes, replica.fetch_bytes, replica.fetch_rate
+    return amounts.under_way(done, total, rate, short=short)
 
 
 def replica_card(
@@ -164,19 +185,20 @@ def replica_card(
     """Everything known about a replica."""
     mark = words.mark_of(words.REPLICA_MARKS, replica.state)
     status = [
-        _line("state", stated(mark, state_words(replica), ascii_only),
+        entry("state", stated(mark, state_words(replica), ascii_only),
               Part(_since(replica.since, now) + _retry(replica.retry_at, now), "muted")),
-        *([_line("why", Part(replica.reason, mark.style))] if replica.reason else []),
-        _line("model", f"{replica.model}  profile {replica.profile}"),
-        _line("node", ", ".join(replica.nodes) or "not placed"),
-        *([_line("failures", str(replica.failures))] if replica.failures else []),
+        *([entry("why", Part(replica.reason, mark.style))] if replica.reason else []),
+        *([entry("fetched", fetched)] if (fetched := fetch_words(replica)) else []),
+        entry("model", f"{replica.model}  profile {replica.profile}"),
+        entry("node", ", ".join(replica.nodes) or "not placed"),
+        *([entry("failures", str(replica.failures))] if replica.failures else []),
     ]  # fmt: skip
     record = [
-        _line("process", f"pid {_known(replica.pid)}   port {_known(replica.port)}   "
+        entry("process", f"pid {_known(replica.pid)}   port {_known(replica.port)}   "
               f"exit status {_known(replica.exit_status)}"),
-        _line("revision", replica.revision or words.UNKNOWN),
-        _line("loaded in", words.millis(replica.load_time_s)),
-        _line("memory", f"{words.gib(replica.memory_gb)} GiB resident"),
+        entry("revision", replica.revision or words.UNKNOWN),
+        entry("loaded in", words.millis(replica.load_time_s)),
+        entry("memory", f"{words.gib(replica.memory_gb)} GiB resident"),
     ]  # fmt: skip
     sections = [
         Section("Status", tuple(status)), Section("Requests", _work(replica)),
@@ -184,8 +206,8 @@ def replica_card(
     ]  # fmt: skip
     if replica.log_tail:
         tail = replica.log_tail.splitlines()[-20:]
-        sections.append(Section("Last lines of its log", tuple(_line("", text) for text in tail)))
-    sections.append(_events_section([e for e in events if e.replica == replica.id], now))
+        sections.append(Section("Last lines of its log", tuple(entry("", text) for text in tail)))
+    sections.append(events_section([e for e in events if e.replica == replica.id], now))
     return sections
 
 
@@ -195,20 +217,20 @@ def _known(value: int | None) -> str:
 
 def _work(replica: ReplicaView) -> tuple[Line | Plot, ...]:
     return (
-        _line("requests", f"running {words.number(replica.running)}   waiting "
+        entry("requests", f"running {words.number(replica.running)}   waiting "
               f"{words.number(replica.waiting)}   from the gateway "
               f"{words.number(replica.outstanding)}"),
-        _line("KV cache", words.share(replica.kv_usage)),
+        entry("KV cache", words.share(replica.kv_usage)),
         Plot("tokens/s", replica.tokens_history, scale_for(replica.tokens_history),
              words.number(replica.tokens_per_s)),
-        _line("prompt/s", words.number(replica.prompt_tokens_per_s)),
+        entry("prompt/s", words.number(replica.prompt_tokens_per_s)),
     )  # fmt: skip
 
 
 def _argv(argv: tuple[str, ...]) -> tuple[Line, ...]:
     """One option with its value on a line."""
     if not argv:
-        return (_line("", Part("Not started yet.", "muted")),)
+        return (entry("", Part("Not started yet.", "muted")),)
     lines: list[list[str]] = []
     for word in argv:
         if not lines or word.startswith("-") or len(lines[-1]) > 1 or len(lines) == 1:
@@ -216,7 +238,7 @@ def _argv(argv: tuple[str, ...]) -> tuple[Line, ...]:
         else:
             lines[-1].append(word)
     return tuple(
-        _line("", ("" if i == 0 else "  ") + " ".join(line)) for i, line in enumerate(lines)
+        entry("", ("" if i == 0 else "  ") + " ".join(line)) for i, line in enumerate(lines)
     )
 
 
@@ -229,13 +251,15 @@ def model_card(
         "declared in the configuration: changed there" if model.declared else "added at run time"
     )
     status = [
-        _line("state", stated(mark, model.state or words.UNKNOWN, ascii_only)),
-        *([_line("why", Part(model.reason, mark.style))] if model.reason else []),
-        _line("runs", words.mode_words(model.mode, model.scaling.min, model.scaling.max),
+        entry("state", stated(mark, model.state or words.UNKNOWN, ascii_only)),
+        *([entry("why", Part(model.reason, mark.style))] if model.reason else []),
+        entry("runs", words.mode_words(model.mode, model.scaling.min, model.scaling.max),
               Part(f"   {model.replicas.ready} of {model.replicas.total} replicas ready", "muted")),
-        _line("headroom", f"{words.number(model.headroom.free)} more fit now, "
+        entry("headroom", f"{words.number(model.headroom.free)} more fit now, "
               f"{words.number(model.headroom.by_preemption)} by preemption"),
-        _line("catalog", origin, Part(_changed(model, now), "muted")),
+        entry("catalog", origin, Part(_changed(model, now), "muted")),
+        *(entry(" " if i % 2 else "weights", *parts)
+          for i, parts in enumerate(weights_of(model.name, snapshot.mirror, ascii_only))),
     ]  # fmt: skip
     high = scale_for(model.tokens_history)
     work = (
@@ -244,15 +268,15 @@ def model_card(
              words.number(model.running)),
         Plot("waiting", model.waiting_history, scale_for(model.waiting_history, 8),
              words.number(model.waiting)),
-        _line("requests", f"{words.number(model.requests_total)} since the gateway started"),
+        entry("requests", f"{words.number(model.requests_total)} since the gateway started"),
     )  # fmt: skip
     own = [r for r in snapshot.replicas if r.model == model.name]
     return [
         Section("Status", tuple(status)),
         Section("Requests", work),
         Section("Replicas", _replicas(own, ascii_only, model.reason or "None.")),
-        Section("Specification", tuple(_line("", text) for text in model_toml(model))),
-        _events_section([e for e in events if e.model == model.name], now),
+        Section("Specification", tuple(entry("", text) for text in model_toml(model))),
+        events_section([e for e in events if e.model == model.name], now),
     ]
 
 
@@ -334,12 +358,13 @@ def scale_for(values: Iterable[float | None], least: float = 10) -> float:
     return step
 
 
-def _events_section(events: list[EventView], now: float) -> Section:
+def events_section(events: list[EventView], now: float) -> Section:
+    """What happened to the thing, newest first."""
     newest = list(reversed(events))[:EVENTS_SHOWN]
     if not newest:
-        return Section("Events", (_line("", Part("None yet.", "muted")),))
+        return Section("Events", (entry("", Part("None yet.", "muted")),))
     return Section("Events", tuple(
-        _line(words.clock(e.time), Part(e.text, severity_style(e.severity)),
+        entry(words.clock(e.time), Part(e.text, severity_style(e.severity)),
               Part(f"  by {e.actor}" if e.actor != "controller" else "", "muted"))
         for e in newest
     ))  # fmt: skip

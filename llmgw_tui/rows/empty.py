@@ -27,6 +27,17 @@ llmgw run serve SOURCE
   name = "cpu"
   engine = "llamacpp\""""
 
+NO_VERSIONS = """The mirror holds no weights yet.
+
+Press P to pull some, or type
+
+  :mirror pull hf:ORG/REPO                 all weights of a repository
+  :mirror pull hf:ORG/REPO:*Q4_K_M.gguf    those that match
+  :mirror pull https://HOST/FILE.gguf
+  :mirror pull /a/path/on/{host}
+
+A model of the catalog with such a source is pulled by itself."""
+
 NO_FAULTS = "Nothing needs attention. z shows all."
 NO_MATCH = "Nothing matches the filter. esc clears it."
 NO_EVENTS = "Nothing has happened yet."
@@ -44,6 +55,11 @@ def no_nodes(snapshot: Snapshot) -> str:
 def no_models(snapshot: Snapshot) -> str:
     """How to add a model."""
     return NO_MODELS.format(config=_config(snapshot))
+
+
+def no_versions(snapshot: Snapshot) -> str:
+    """How to fill the mirror."""
+    return NO_VERSIONS.format(host=snapshot.controller.host)
 
 
 def no_replicas(snapshot: Snapshot) -> str:

@@ -36,7 +36,19 @@ def _curve(model: ModelView, look: Look) -> tuple[Part, ...]:
     return (Part(spark(model.tokens_history, 0.0, top, SPARK_WIDTH, ascii=look.ascii), "spark"),)
 
 
+def _without_numbers(model: ModelView) -> bool:
+    """Whether the reason can stand where the numbers would."""
+    numbers = (model.running, model.waiting, model.tokens_per_s)
+    return is_fault(model) and bool(model.reason) and all(number is None for number in numbers)
+
+
+def _reason(model: ModelView, look: Look) -> tuple[Part, ...]:
+    return (Part("" if _without_numbers(model) else model.reason, "muted"),)
+
+
 def _mode(model: ModelView, look: Look) -> tuple[Part, ...]:
+    if _without_numbers(model):
+        return (Part(model.reason, "muted", spans=True),)
     return (Part(words.mode_words(model.mode, model.scaling.min, model.scaling.max)),)
 
 
@@ -64,6 +76,5 @@ MODEL_COLUMNS: tuple[Col[ModelView], ...] = (
         cell=lambda m, _: (Part("declared" if m.declared else "added", "muted"),)),
     Col(key="source", title="SOURCE", width=20, grow=2, drop=11, wide=True,
         cell=lambda m, _: (Part(m.source, "muted"),), sort=lambda m: m.source),
-    Col(key="reason", title="", width=10, grow=6, drop=5,
-        cell=lambda m, _: (Part(m.reason, "muted"),)),
+    Col(key="reason", title="", width=10, grow=6, drop=5, cell=_reason),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmgw_core.api.views import ReplicaView
 from llmgw_tui.rows import words
-from llmgw_tui.rows.card import scale_for, state_words
+from llmgw_tui.rows.card import fetch_words, scale_for, state_words
 from llmgw_tui.rows.parts import Col, Look, Part, stated
 from llmgw_tui.spark import spark
 
@@ -25,6 +25,8 @@ def short_id(replica: ReplicaView) -> str:
 def _state(replica: ReplicaView, look: Look) -> tuple[Part, ...]:
     mark = words.mark_of(words.REPLICA_MARKS, replica.state)
     state = stated(mark, state_words(replica), look.ascii)
+    if fetched := fetch_words(replica, short=True):
+        return (state, Part(f"  {fetched}", "muted", spans=True))
     if _without_numbers(replica):
         return (state, Part(f"  {_sentence(replica, look)}", "muted", spans=True))
     return (state,)

@@ -119,6 +119,21 @@ GATEWAY_MARKS = {
     "draining": Mark("◐", "<", "draining"),
     "down": Mark("✖", "x", "failed", fault=True),
 }
+VERSION_MARKS = {
+    "pulling": Mark("◔", "~", "loading"),
+    "done": Mark("●", "*", "ready"),
+    "incomplete": Mark("◌", ".", "stale", fault=True),
+    "failed": Mark("✖", "x", "failed", fault=True),
+    "damaged": Mark("▲", "!", "failed", fault=True),
+}
+FILE_MARKS = {
+    "waiting": Mark("◌", ".", "stale"),
+    "fetching": Mark("◔", "~", "loading"),
+    "checking": Mark("◑", "~", "loading"),
+    "done": Mark("●", "*", "ready"),
+    "failed": Mark("✖", "x", "failed", fault=True),
+    "damaged": Mark("▲", "!", "failed", fault=True),
+}
 MODES = {"always": "always", "ondemand": "on demand", "stopped": "stopped"}
 
 

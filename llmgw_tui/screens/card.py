@@ -1,4 +1,4 @@
-"""The card of a node, replica or model: everything known about it, live."""
+"""The card of a node, replica, model or version: everything known about it, live."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from llmgw_tui.actions import Kind, Scope
 from llmgw_tui.bindings import bindings_for
 from llmgw_tui.paint import content
 from llmgw_tui.rows import card
-from llmgw_tui.rows.card import Line, Plot, Section
+from llmgw_tui.rows.card import Grid, Line, Plot, Section
+from llmgw_tui.rows.grid import grid_parts
 from llmgw_tui.rows.parts import Part
 from llmgw_tui.rows.plot import plot_rows
+from llmgw_tui.rows.version_card import version_card
 from llmgw_tui.screens.dialog import plain
 from llmgw_tui.screens.frame import FramedScreen
-from llmgw_tui.state import model_named, node_named, replica_named
+from llmgw_tui.state import model_named, node_named, replica_named, version_named
 from llmgw_tui.targets import Selection
 from llmgw_tui.text import clean
 
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
     from llmgw_tui.app import ConsoleApp
 
 LABEL_WIDTH = 11
-SCOPES = {Kind.NODE: Scope.NODES, Kind.REPLICA: Scope.REPLICAS, Kind.MODEL: Scope.MODELS}
+SCOPES = {
+    Kind.NODE: Scope.NODES, Kind.REPLICA: Scope.REPLICAS, Kind.MODEL: Scope.MODELS,
+    Kind.VERSION: Scope.MIRROR,
+}  # fmt: skip
 
 
 class CardBody(VerticalScroll, can_focus=True):
@@ -60,7 +65,16 @@ class ModelBody(CardBody):
     BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.MODELS)
 
 
-BODIES = {Kind.NODE: NodeBody, Kind.REPLICA: ReplicaBody, Kind.MODEL: ModelBody}
+class VersionBody(CardBody):
+    """With the verbs of the mirror."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.MIRROR)
+
+
+BODIES = {
+    Kind.NODE: NodeBody, Kind.REPLICA: ReplicaBody, Kind.MODEL: ModelBody,
+    Kind.VERSION: VersionBody,
+}  # fmt: skip
 
 
 class CardScreen(FramedScreen):
@@ -122,6 +136,9 @@ class CardScreen(FramedScreen):
             case Kind.MODEL:
                 model = model_named(snapshot, self.object_id)
                 return card.model_card(model, snapshot, events, now, ascii_only) if model else None
+            case Kind.VERSION:
+                version = version_named(snapshot, self.object_id)
+                return version_card(version, events, now, ascii_only) if version else None
 
     def _draw(self) -> None:
         body = self.query_one("#card", CardBody)
@@ -138,7 +155,10 @@ class CardScreen(FramedScreen):
                 lines += self._line(line, width)
         self.query_one("#card-text", Static).update(Content("\n").join(lines))
 
-    def _line(self, line: Line | Plot, width: int) -> list[Content]:
+    def _line(self, line: Line | Plot | Grid, width: int) -> list[Content]:
+        if isinstance(line, Grid):
+            room = self.query_one("#card", CardBody).scrollable_content_region.width - 2
+            return [content([Part("  "), *grid_parts(line, room)])]
         if isinstance(line, Line):
             label = [Part(f"{line.label:<{LABEL_WIDTH}}", "muted")] if line.label else []
             indent = [Part("  ")]

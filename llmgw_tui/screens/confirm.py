@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -29,15 +29,18 @@ class ConfirmDialog(Dialog[bool]):
 
     AUTO_FOCUS: ClassVar[str | None] = "#cancel"
 
-    def __init__(self, action: Action, targets: Sequence[str]) -> None:
+    def __init__(
+        self, action: Action, targets: Sequence[str], notes: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__()
         self._action = action
+        self._notes = notes or {}
         self.targets = tuple(targets)
         noun = action.target or "thing"
         what = (
             clean(self.targets[0]) if len(self.targets) == 1 else counted(len(self.targets), noun)
         )
-        self._verb = action.spellings[-1]
+        self._verb = action.spellings[-1].split()[-1]
         self.heading = f"{self._verb.capitalize()} {what}?"
 
     def body(self) -> Iterable[Widget]:
@@ -45,11 +48,16 @@ class ConfirmDialog(Dialog[bool]):
         shown = self.targets[:NAMES_SHOWN]
         rest = len(self.targets) - len(shown)
         more = [f"  and {rest} more"] if rest else []
-        yield plain("\n".join([*(f"  {clean(name)}" for name in shown), *more]), classes="names")
+        names = [f"  {clean(name)}{self._noted(name)}" for name in shown]
+        yield plain("\n".join([*names, *more]), classes="names")
         yield plain(self._action.confirm, classes="says")
         if self._needs_word:
             yield plain(f'These are many: type "{self._verb}" to go on.', classes="warns")
             yield Input(id="word", compact=True)
+
+    def _noted(self, name: str) -> str:
+        note = self._notes.get(name, "")
+        return f"   {clean(note)}" if note else ""
 
     @property
     def _needs_word(self) -> bool:

@@ -36,6 +36,10 @@ def make_view(name: str) -> View:
             from llmgw_tui.screens.logs import LogsView
 
             return LogsView(id=name)
+        case "mirror":
+            from llmgw_tui.screens.mirror import VersionsView
+
+            return VersionsView(id=name)
     return OverviewView(id=FIRST)
 
 

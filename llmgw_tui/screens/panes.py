@@ -198,6 +198,12 @@ class ModelTable(ObjectTable):
     BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.MODELS)
 
 
+class VersionTable(ObjectTable):
+    """Versions in the mirror, with their verbs."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_for(Scope.MIRROR)
+
+
 class EventTable(ObjectTable):
     """Events."""
 
@@ -206,5 +212,5 @@ class EventTable(ObjectTable):
 
 TABLES = {
     Scope.NODES: NodeTable, Scope.REPLICAS: ReplicaTable, Scope.MODELS: ModelTable,
-    Scope.EVENTS: EventTable,
+    Scope.EVENTS: EventTable, Scope.MIRROR: VersionTable,
 }  # fmt: skip

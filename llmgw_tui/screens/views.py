@@ -92,6 +92,8 @@ def rows_of(kind: Kind | None, snapshot: Snapshot, app: ConsoleApp) -> Sequence[
             return snapshot.replicas
         case Kind.MODEL:
             return snapshot.models
+        case Kind.VERSION:
+            return snapshot.mirror.versions
     return app.shown_events
 
 

@@ -125,7 +125,7 @@ class RowPainter:
             cell = line.cells[number]
             spans = any(part.spans for part in cell)
             room = max(line.width - used - 1, 0) if spans else size
-            fitted = fit_parts(cell, room, right=self._columns[number].right)
+            fitted = fit_parts(cell, room, right=self._columns[number].right and not spans)
             for piece, name in (*fitted, (" ", "")):
                 if (own := styles[name]) is not style:
                     pieces.append(Segment(text, style))

@@ -14,6 +14,9 @@ from llmgw_core.api.views import (
     GatewayView,
     GpuView,
     Headroom,
+    MirrorFileView,
+    MirrorVersionView,
+    MirrorView,
     ModelView,
     NodeView,
     ProfileView,
@@ -86,6 +89,64 @@ def model(name: str, **fields: object) -> ModelView:
     return replace(usual, **fields)
 
 
+GIB = 1024**3
+SHA = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+
+def file(name: str, **fields: object) -> MirrorFileView:
+    """A file of 4.6 GiB that is there, but for what is given."""
+    size = int(4.6 * GIB)
+    usual = MirrorFileView(name, size, size, "done", SHA)
+    return replace(usual, **fields)
+
+
+def version(name: str, **fields: object) -> MirrorVersionView:
+    """A version (``MODEL/VERSION``) of one file that is there, but for what is given."""
+    model_, _, version_ = name.partition("/")
+    size = int(4.6 * GIB)
+    usual = MirrorVersionView(
+        model_, version_, (file(f"{model_}-q4_k_m.gguf"),), f"hf:org/{model_}-gguf:*q4_k_m.gguf",
+        "9e1c2f3a4b5d6e7f8091a2b3c4d5e6f708192a3b", bytes_done=size, bytes_total=size,
+        created=NOW - 86400,
+    )  # fmt: skip
+    return replace(usual, **fields)
+
+
+def mirror(**fields: object) -> MirrorView:
+    """A mirror with a version in every state, but for what is given."""
+    part = int(1.6 * GIB)
+    whole = int(4.6 * GIB)
+    usual = MirrorView(
+        "serving", "http://10.0.0.1:8081", 4244, "/srv/mirror", 211.0,
+        versions=(
+            version("gemma3/9e1c2f3a4b5d", used_by=("gemma3",), nodes=("n1", "n2")),
+            version("qwen3-30b-a3b/2026-11-30", state="pulling", bytes_done=part,
+                    rate=110e6, created=NOW - 15, files=(
+                        file("qwen3-00001-of-00003.safetensors", bytes_done=part, sha256=None,
+                             state="fetching", rate=110e6),
+                        file("qwen3-00002-of-00003.safetensors", bytes_done=0, sha256=None,
+                             state="waiting"),
+                        file("tokenizer.json", bytes_done=11_422_654, bytes_total=11_422_654))),
+            version("phi4/main", state="pulling", bytes_done=812 * 1024**2, bytes_total=None,
+                    source="https://files.lab/phi4.gguf", revision="", files=(
+                        file("phi4.gguf", bytes_done=812 * 1024**2, bytes_total=None, sha256=None,
+                             state="fetching"),)),
+            version("mistral/7b-v0.3", state="failed", bytes_done=part,
+                    error="mistral-q4_k_m.gguf: the hub has refused the token (403)", files=(
+                        file("mistral-q4_k_m.gguf", bytes_done=part, state="failed",
+                             error="the hub has refused the token (403)"),)),
+            version("llama3/8b", state="damaged", used_by=("llama3",),
+                    error="llama3-q4_k_m.gguf: 3 pieces are not as they were stored", files=(
+                        file("llama3-q4_k_m.gguf", state="damaged",
+                             error="3 pieces are not as they were stored"),)),
+            version("smollm2-360m-instruct/a10cc1512eab", state="incomplete", bytes_done=part,
+                    bytes_total=whole, source="/data/smollm2", revision="", created=None, files=(
+                        file("smollm2.gguf", bytes_done=part, state="waiting", sha256=None),)),
+        ),
+    )  # fmt: skip
+    return replace(usual, **fields)
+
+
 def snapshot(version: int = 1, **fields: object) -> Snapshot:
     """An empty cluster that serves, but for what is given."""
     usual = Snapshot(
@@ -139,6 +200,35 @@ def lab() -> Snapshot:
                   waiting=None, tokens_per_s=None, tokens_history=(), running_history=(),
                   waiting_history=(), replicas=ReplicaCount(0, 0), state="on demand"),
         ),
+        mirror=mirror(),
+    )  # fmt: skip
+
+
+def fetching() -> Snapshot:
+    """Weights on their way: to a node, and into the mirror."""
+    idle = {"running": None, "waiting": None, "kv_usage": None, "tokens_per_s": None,
+            "tokens_history": (), "memory_gb": None, "argv": (), "pid": None, "port": None,
+            "since": NOW - 15, "load_time_s": None, "outstanding": None,
+            "prompt_tokens_per_s": None, "revision": None}  # fmt: skip
+    still = {"running": None, "waiting": None, "tokens_per_s": None, "tokens_history": (),
+             "running_history": (), "waiting_history": ()}  # fmt: skip
+    return snapshot(
+        nodes=(node("n1"),),
+        replicas=(
+            replica("gemma3.1", "gemma3", "n1", state="fetching", progress=0.34,
+                    fetched_bytes=int(1.6 * GIB), fetch_bytes=int(4.6 * GIB), fetch_rate=110e6,
+                    **idle),
+            replica("gemma3.2", "gemma3", "n1", state="fetching", **idle),
+        ),
+        models=(
+            model("gemma3", replicas=ReplicaCount(0, 2), state="starting", **still),
+            model("qwen3", replicas=ReplicaCount(0, 0), state="pending",
+                  reason="the mirror pulls hf:org/qwen3-30b-a3b-gguf: 34 % of 4.9 GB", **still),
+        ),
+        mirror=replace(mirror(), versions=tuple(
+            replace(v, used_by=("qwen3",)) if v.state == "pulling" and v.rate else v
+            for v in mirror().versions
+        )),
     )  # fmt: skip
 
 
@@ -186,6 +276,13 @@ def hostile() -> Snapshot:
                   profiles=(profile(n, args=HOSTILE, env={n: n}),), state=n)
             for n in HOSTILE
         ),
+        mirror=MirrorView(HOSTILE[0], HOSTILE[1], None, HOSTILE[2], None, reason=HOSTILE[3],
+                          versions=tuple(
+            MirrorVersionView(n, n, (MirrorFileView(n, 1, 2, n, n, 1.0, n),), n, n,
+                              "failed" if i % 2 else n, 1, None, None, n, used_by=HOSTILE,
+                              nodes=HOSTILE)
+            for i, n in enumerate(HOSTILE)
+        )),
     )  # fmt: skip
 
 
@@ -229,6 +326,7 @@ class Moving:
         return replace(
             base, version=self._step, time=now, nodes=moved, replicas=copies,
             models=tuple(self._model(m, copies) for m in base.models),
+            mirror=replace(base.mirror, versions=tuple(map(self._version, base.mirror.versions))),
             gateway=replace(base.gateway, requests_per_s=9 + 4 * self._random.random()),
             controller=replace(base.controller, loop_lag_s=0.001 + 0.003 * self._random.random()),
         )  # fmt: skip
@@ -271,6 +369,15 @@ class Moving:
             waiting=0, kv_usage=0.3 + 0.2 * math.sin(self._step / 9), tokens_per_s=line[-1],
             tokens_history=tuple(line), memory_gb=0.42,
         )  # fmt: skip
+
+    def _version(self, shown: MirrorVersionView) -> MirrorVersionView:
+        if shown.state != "pulling" or shown.bytes_total is None:
+            return shown
+        rate = 1e8 * (0.9 + 0.2 * self._random.random())
+        share = self._step % 60 / 60
+        if share > 0.9:
+            return replace(shown, state="done", bytes_done=shown.bytes_total, rate=None)
+        return replace(shown, bytes_done=int(shown.bytes_total * share), rate=rate)
 
     def _model(self, shown: ModelView, copies: tuple[ReplicaView, ...]) -> ModelView:
         own = [r for r in copies if r.model == shown.name]

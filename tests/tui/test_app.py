@@ -459,7 +459,10 @@ async def test_read_only_sends_nothing_whatever_is_pressed() -> None:
                 if c.app.main.view_name != view:
                     await c.app.main.show_view(view)
                 await press_and_enter(c, key, depth=1)
-        for kind, id_ in ((Kind.NODE, "n1"), (Kind.REPLICA, "smollm2.1"), (Kind.MODEL, "qwen3")):
+        for kind, id_ in (
+            (Kind.NODE, "n1"), (Kind.REPLICA, "smollm2.1"), (Kind.MODEL, "qwen3"),
+            (Kind.VERSION, "phi4/main"),
+        ):  # fmt: skip
             for key in sorted(keys):
                 if len(c.app.screen_stack) == 1:
                     await c.app.push_screen(CardScreen(kind, id_))

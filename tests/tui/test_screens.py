@@ -9,7 +9,17 @@ from llmgw_core.errors import NodeLost
 from llmgw_tui.action_table import VIEWS
 from llmgw_tui.actions import Kind
 from llmgw_tui.screens.card import CardScreen
-from tests.tui.fleets import HOSTILE, NOW, crowd, hostile, hostile_events, lab, node, snapshot
+from tests.tui.fleets import (
+    HOSTILE,
+    NOW,
+    crowd,
+    fetching,
+    hostile,
+    hostile_events,
+    lab,
+    node,
+    snapshot,
+)
 from tests.tui.screens import Console, check_snapshot, client_of, console
 
 SIZES = [(80, 24), (160, 48)]
@@ -23,10 +33,16 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "replicas-marked": ("3", "space", "space"),
     "models": ("4",),
     "events": ("5",),
+    "mirror": ("7",),
+    "mirror-wide": ("7", "w"),
     "logs": ("3", "l"),
     "node-card": ("2", "d"),
     "replica-card": ("3", "d"),
     "model-card": ("4", "d"),
+    "version-card": ("7", "d"),
+    "version-card-pulling": ("7", "j", "d"),
+    "pull": ("7", "P"),
+    "mirror-remove": ("7", "space", "space", "ctrl+d"),
     "help": ("3", "question_mark"),
     "prompt": ("colon", "s", "c", "a", "l", "e", "space"),
     "filter": ("2", "slash", "n", "3"),
@@ -51,6 +67,21 @@ async def test_screens_look_as_recorded(name: str, size: tuple[int, int]) -> Non
         check_snapshot(f"{name}-{size[0]}x{size[1]}", await c.still())
 
 
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [("replicas", ("3",)), ("replica-card", ("3", "d")), ("models", ("4",)),
+     ("model-card", ("4", "j", "d"))],
+)  # fmt: skip
+async def test_weights_on_their_way_look_as_recorded(
+    name: str, keys: tuple[str, ...], size: tuple[int, int]
+) -> None:
+    async with console(client_of(fetching()), size=size) as c:
+        await c.press(*keys)
+        await quiet(c, client_lines=False)
+        check_snapshot(f"fetching-{name}-{size[0]}x{size[1]}", await c.still())
+
+
 async def quiet(c: Console, *, client_lines: bool) -> None:
     """Until what comes by itself has come."""
     await c.until(lambda: len(c.app.link.events) > 0)
@@ -66,7 +97,7 @@ async def test_the_screen_before_the_engine_answers(size: tuple[int, int]) -> No
         check_snapshot(f"starting-{size[0]}x{size[1]}", await c.still())
 
 
-@pytest.mark.parametrize("view", ["overview", "nodes", "replicas", "models", "events", "logs"])
+@pytest.mark.parametrize("view", list(VIEWS))
 async def test_an_empty_cluster_says_what_to_do(view: str) -> None:
     client = client_of(snapshot())
     client.events_so_far.clear()
@@ -125,12 +156,20 @@ async def test_hostile_text_is_shown_as_it_is_on_every_screen(size: tuple[int, i
             seen += c.screen
         for kind in Kind:
             for name in HOSTILE:
-                id_ = f"{name}.1" if kind is Kind.REPLICA else name
+                ids = {Kind.REPLICA: f"{name}.1", Kind.VERSION: f"{name}/{name}"}
+                id_ = ids.get(kind, name)
                 await c.app.push_screen(CardScreen(kind, id_))
                 await c.settle()
                 seen += c.screen
                 await c.app.pop_screen()
-        for keys in (("4", "s"), ("3", "ctrl+d"), ("2", "U"), ("3", "plus"), ("ctrl+p",)):
+        for keys in (
+            ("4", "s"),
+            ("3", "ctrl+d"),
+            ("2", "U"),
+            ("3", "plus"),
+            ("7", "ctrl+d"),
+            ("ctrl+p",),
+        ):
             await c.press(*keys)
             seen += c.screen
             while len(c.app.screen_stack) > 1:
