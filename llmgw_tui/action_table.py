@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llmgw_tui.actions import Action, Kind, Option, Scope, Values
 from llmgw_tui.mirror_actions import MIRROR
+from llmgw_tui.serve_actions import SERVING
 
 VIEWS = ("overview", "nodes", "replicas", "models", "events", "logs", "mirror")
 """In the order of their number keys, from 1."""
@@ -316,7 +317,7 @@ _LOGS = (
 )  # fmt: skip
 
 ACTIONS: tuple[Action, ...] = (
-    *_GO, *_ANYWHERE, *_LISTS, *_SCALING, *_REPLICAS, *_NODES, *_MODELS, *MIRROR, *_LOGS,
+    *_GO, *_ANYWHERE, *_LISTS, *_SCALING, *_REPLICAS, *_NODES, *SERVING, *_MODELS, *MIRROR, *_LOGS,
     *_OVERVIEW,
 )  # fmt: skip
 

@@ -25,6 +25,7 @@ class Scope(StrEnum):
     MIRROR = "Mirror"
     EVENTS = "Events"
     LOGS = "Logs"
+    SERVE = "Serve dialog"
 
 
 class Kind(StrEnum):

@@ -11,6 +11,7 @@ import msgspec
 from llmgw_tui.action_table import BY_ID, VIEWS
 from llmgw_tui.actions import Kind
 from llmgw_tui.mirror_moves import Given, MirrorMoves, Targets
+from llmgw_tui.model_moves import ModelMoves
 from llmgw_tui.orders import Outcome
 from llmgw_tui.outside import page, write_new
 from llmgw_tui.rows import words
@@ -30,7 +31,7 @@ class Handler(Protocol):
         ...
 
 
-class Moves(MirrorMoves):
+class Moves(MirrorMoves, ModelMoves):
     """``handler`` finds the method of an action that is not a plain engine command."""
 
     def handler(self, action_id: str) -> Handler | None:
