@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _MIRROR = re.compile(r"mirror:/?([^/\s]+)/([^/\s]+)(?:/(.*))?")
 _HUB = re.compile(r"hf:([^/\s:@]+/[^/\s:@]+)(?:@([^\s:]+))?(?::(\S.*))?")
@@ -59,6 +60,7 @@ class PathSource:
 Source = MirrorSource | HubSource | UrlSource | PathSource
 
 
+@lru_cache(maxsize=4096)
 def read_source(text: str) -> Source | None:
     """What a source says; None where its form is wrong."""
     if text.startswith("mirror:"):

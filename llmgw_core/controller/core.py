@@ -226,7 +226,7 @@ class Controller:
         return {
             **self.appraiser.unseen(away),
             **self.weights.waits(models),
-            **self.appraiser.refusals(models),
+            **self.appraiser.refusals(away),
         }
 
     def places(self) -> Places:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -40,8 +40,8 @@ class Places:
     store: Store
     endpoint: str | None = None
     """Of the hub, where it is not the usual one."""
-    nodes: Mapping[str, NodeHandle] = field(default_factory=dict)
-    """For paths; without nodes they are looked for on this machine."""
+    nodes: Mapping[str, NodeHandle] | None = None
+    """For paths: those that answer; None looks on this machine instead."""
     whole: bool = True
     """False reads the beginnings of headers only, which is enough for an estimate."""
 
@@ -63,8 +63,8 @@ async def inspect(source: Source, text: str, places: Places) -> Looked:
             return await _in_mirror(source, places)
         case HubSource() | UrlSource():
             return await _away(source, text, places)
-        case PathSource(path) if places.nodes:
-            return await _on_nodes(path, places)
+        case PathSource(path) if places.nodes is not None:
+            return await _on_nodes(path, places.nodes, places)
         case PathSource(path):
             return await _here(path, places)
 
@@ -201,11 +201,11 @@ def _listed(source: HubSource | UrlSource, listing: Listing) -> MirrorVersion:
     )
 
 
-async def _on_nodes(path: str, places: Places) -> Looked:
+async def _on_nodes(path: str, nodes: Mapping[str, NodeHandle], places: Places) -> Looked:
     """The first node that has it speaks for all."""
     found: dict[str, Mapping[str, int]] = {}
     trouble = ""
-    for name, node in places.nodes.items():
+    for name, node in nodes.items():
         try:
             files = await node.list_files(path)
         except LlmgwError as error:
@@ -221,9 +221,7 @@ async def _on_nodes(path: str, places: Places) -> Looked:
         )
     first = next(iter(found))
     looked, at = _at_path(path, found[first], tuple(found))
-    return (
-        looked if at is None else await _read(looked, NodeSource(places.nodes[first], at), places)
-    )
+    return looked if at is None else await _read(looked, NodeSource(nodes[first], at), places)
 
 
 async def _here(path: str, places: Places) -> Looked:
