@@ -198,7 +198,8 @@ def replica_card(
               f"exit status {_known(replica.exit_status)}"),
         entry("revision", replica.revision or words.UNKNOWN),
         entry("loaded in", words.millis(replica.load_time_s)),
-        entry("memory", f"{words.gib(replica.memory_gb)} GiB resident"),
+        entry("memory", f"{words.gib(replica.memory_gb)} GiB resident",
+              Part(f"   {words.gib(replica.peak_gb)} at most so far", "muted")),
     ]  # fmt: skip
     sections = [
         Section("Status", tuple(status)), Section("Requests", _work(replica)),
@@ -258,6 +259,7 @@ def model_card(
         entry("headroom", f"{words.number(model.headroom.free)} more fit now, "
               f"{words.number(model.headroom.by_preemption)} by preemption"),
         entry("catalog", origin, Part(_changed(model, now), "muted")),
+        *memory_of(model),
         *(entry(" " if i % 2 else "weights", *parts)
           for i, parts in enumerate(weights_of(model.name, snapshot.mirror, ascii_only))),
     ]  # fmt: skip
@@ -278,6 +280,22 @@ def model_card(
         Section("Specification", tuple(entry("", text) for text in model_toml(model))),
         events_section([e for e in events if e.model == model.name], now),
     ]
+
+
+def memory_of(model: ModelView) -> list[Line]:
+    """What one replica needs: reserved, reckoned, and measured where one ran."""
+    reserved = model.profiles[0].min_memory_gb if model.profiles else None
+    if reserved is None and model.estimate_gb is None and model.measured_gb is None:
+        return []
+    lines = [
+        entry("memory", f"reserved {words.gib(reserved)} GiB",
+              Part(f"   estimate {words.gib(model.estimate_gb)}   "
+                   f"measured {words.gib(model.measured_gb)}", "muted"))
+    ]  # fmt: skip
+    summands = model.memory_basis.split(" + ") if model.memory_basis else []
+    for number, text in enumerate(summands):
+        lines.append(entry(" ", Part(f"{'+' if number else '='} {text}", "muted")))
+    return lines
 
 
 def _changed(model: ModelView, now: float) -> str:
