@@ -13,8 +13,9 @@ from llmgw_core.errors import NodeRefused, RefusedBecause
 from llmgw_core.nodes.clock import SYSTEM_CLOCK, SYSTEM_RNG, Clock, Rng
 from llmgw_core.nodes.dial import Dialer
 from llmgw_core.nodes.host_keys import HostKeyStore
+from llmgw_core.nodes.link_keeper import Shared
 from llmgw_core.nodes.local_server import LocalServer
-from llmgw_core.nodes.node import Node, Shared
+from llmgw_core.nodes.node import Node
 from llmgw_core.nodes.route import Credentials, Hop, route_to
 from llmgw_core.nodes.ssh_config import Home, SshTarget
 from llmgw_core.nodes.tunnel import SocketFolder
