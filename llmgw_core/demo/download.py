@@ -12,8 +12,9 @@ import httpx
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.mirror import disk
-from llmgw_core.mirror.fetch import Fetcher, Interrupted, Listener, Wanted, WrongContent
+from llmgw_core.mirror.fetch import Fetcher
 from llmgw_core.mirror.halves import Half, drop
+from llmgw_core.mirror.wanted import Interrupted, Listener, Wanted, WrongContent
 
 __all__ = [
     "Interrupted",

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from llmgw_core.mirror.fetch import Listener
 from llmgw_core.mirror.versions import FileState, MirrorFile, MirrorVersion
+from llmgw_core.mirror.wanted import Listener
 
 EVERY_S = 0.2
 RATE_OVER_S = 5.0

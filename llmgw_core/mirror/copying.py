@@ -9,13 +9,13 @@ from typing import BinaryIO
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.mirror.disk import READ_BYTES, finish, read_sums, write_all
-from llmgw_core.mirror.fetch import Fetched, Listener, WrongContent
 from llmgw_core.mirror.halves import Half, Note, drop, read_note, write_note
 from llmgw_core.mirror.listing import Remote
 from llmgw_core.mirror.manifest import unwritable
 from llmgw_core.mirror.sums import Sums
 from llmgw_core.mirror.toll import Toll
 from llmgw_core.mirror.tree import size_of
+from llmgw_core.mirror.wanted import Fetched, Listener, WrongContent
 
 
 async def copy(

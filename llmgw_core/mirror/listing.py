@@ -15,8 +15,8 @@ import httpx
 
 from llmgw_core.catalog.sources import HubSource, PathSource, UrlSource
 from llmgw_core.errors import InvalidInput, LlmgwError, NotFound, Refused
+from llmgw_core.mirror.answer import number_in
 from llmgw_core.mirror.choose import split_parts, whole_sets
-from llmgw_core.mirror.fetch import Explain
 from llmgw_core.mirror.names import (
     PullSource,
     check_files,
@@ -24,6 +24,7 @@ from llmgw_core.mirror.names import (
     file_trouble,
     shown,
 )
+from llmgw_core.mirror.wanted import Explain
 
 PARTS_MOST = 1000
 """Of a set on a web server, which is asked about each."""
@@ -191,4 +192,4 @@ def _size(answer: httpx.Response) -> int | None:
         return None
     else:
         said = answer.headers.get("content-length", "")
-    return int(said) if said.isdigit() else None
+    return number_in(said)

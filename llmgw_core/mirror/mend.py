@@ -10,11 +10,12 @@ from pathlib import Path
 import httpx
 
 from llmgw_core.mirror.disk import finish, read_sums
-from llmgw_core.mirror.fetch import Fetched, Fetcher, Interrupted, Listener, Wanted
+from llmgw_core.mirror.fetch import Fetcher
 from llmgw_core.mirror.halves import Half, drop
 from llmgw_core.mirror.manifest import Entry, unwritable
 from llmgw_core.mirror.names import shown
 from llmgw_core.mirror.sums import Sums, bad_pieces
+from llmgw_core.mirror.wanted import Fetched, Interrupted, Listener, Wanted
 
 
 async def mend(

@@ -21,7 +21,7 @@ from llmgw_core.errors import InvalidInput, LlmgwError, Refused
 from llmgw_core.mirror.board import Board, FileListener, OnProgress
 from llmgw_core.mirror.copying import copy
 from llmgw_core.mirror.disk import SPARE_BYTES, amount, place, read_sums
-from llmgw_core.mirror.fetch import TIMEOUT, Fetched, Fetcher, Wanted
+from llmgw_core.mirror.fetch import TIMEOUT, Fetcher
 from llmgw_core.mirror.halves import Half
 from llmgw_core.mirror.limit import RATE_LEAST
 from llmgw_core.mirror.listing import Listing, Remote, list_source
@@ -40,6 +40,7 @@ from llmgw_core.mirror.sums import PIECE_BYTES, Sums
 from llmgw_core.mirror.toll import Toll
 from llmgw_core.mirror.tree import prune, remove_tree, size_of
 from llmgw_core.mirror.versions import FileState, MirrorVersion
+from llmgw_core.mirror.wanted import Fetched, Wanted
 
 AT_ONCE = 2
 """Files fetched at the same time."""

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from llmgw_core.errors import InvalidInput, LlmgwError, NotFound, Refused
 from llmgw_core.mirror.board import Rate
-from llmgw_core.mirror.fetch import Interrupted, WrongContent
 from llmgw_core.mirror.pull import PullRequest, pull
 from llmgw_core.mirror.store import Store
 from llmgw_core.mirror.toll import Toll
 from llmgw_core.mirror.versions import FileState, MirrorVersion
+from llmgw_core.mirror.wanted import Interrupted, WrongContent
 
 from .filled import digest, tree
 from .origin import Origin, serving
@@ -222,7 +222,7 @@ async def test_a_busy_server_is_asked_again_when_it_says(
         waits.append(wait_s)
 
     url = origin.put("/a.gguf", CONTENT)
-    origin.answers = [(status, {"Retry-After": "7"}), (status, {}), (status, {"Retry-After": "x"})]
+    origin.answers = [(status, {"Retry-After": "7"}), (status, {}), (status, {"Retry-After": "²"})]
     await pull(store, PullRequest(url, "m", "v"), pause=pause)
     assert waits == [7, 1, 2]
     assert store.need("m", "v").complete
