@@ -20,7 +20,7 @@ def main() -> None:
 
             raise SystemExit(console(Place(), Look()))
     except LlmgwError as error:
-        sys.stderr.write(f"llmgw: {error}\n")
+        _say(str(error))
         raise SystemExit(error.exit_code) from None
     except BrokenPipeError:
         # The reader of our output has left (head, a closed pager): nothing is wrong.
@@ -29,7 +29,14 @@ def main() -> None:
     except OSError as error:
         # A disk, folder or file that fails where nobody could do more about it than the person.
         where = f" ({error.filename})" if error.filename else ""
-        sys.stderr.write(f"llmgw: {error.strerror or error}{where}; mend that and try again\n")
+        _say(f"{error.strerror or error}{where}; mend that and try again")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def _say(text: str) -> None:
+    """One line on stderr; errors quote texts from outside."""
+    from llmgw_core.plain_text import plain
+
+    sys.stderr.write(f"llmgw: {plain(text)}\n")

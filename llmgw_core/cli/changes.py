@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw_core.cli.output import emit_json, emit_line
+from llmgw_core.cli.output import emit_json, emit_line, narrate
 from llmgw_core.cli.place import Place, actor
 from llmgw_core.cli.reads import Json, Name, node_card
 from llmgw_core.errors import InvalidInput, NoController, Refused
@@ -47,7 +47,7 @@ def carry_out(context: typer.Context, name: str, args: dict[str, Any], as_json: 
     else:
         emit_line(text)
     if note:
-        sys.stderr.write(note + "\n")
+        narrate(note)
 
 
 def _offline(place: Place, name: str, args: dict[str, Any]) -> tuple[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from llmgw_core.cli.place import Place
 from llmgw_core.errors import EngineFailed, InvalidInput, LlmgwError
+from llmgw_core.plain_text import plain, plain_lines
 
 if TYPE_CHECKING:
     from llmgw_core.api.client import Client
@@ -277,7 +278,7 @@ async def _ask(address: str, model: str, question: str) -> None:
                 piece = choices[0].get("delta", {}).get("content")
                 if piece:
                     pieces += 1
-                    sys.stdout.write(piece)
+                    sys.stdout.write(plain_lines(piece))
                     sys.stdout.flush()
     except (httpx.HTTPError, TimeoutError) as error:
         raise EngineFailed(f"the answer broke off: {type(error).__name__} {error}") from error
@@ -287,5 +288,5 @@ async def _ask(address: str, model: str, question: str) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"· {text}\n")
+    sys.stderr.write(f"· {plain(text)}\n")
     sys.stderr.flush()

@@ -8,6 +8,9 @@ import logging.handlers
 import sys
 from pathlib import Path
 
+from llmgw_core.log_lines import PlainFormatter
+from llmgw_core.plain_text import escaped_json
+
 TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -24,13 +27,13 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             data["error"] = self.formatException(record.exc_info)
-        return json.dumps(data, ensure_ascii=False)
+        return escaped_json(json.dumps(data, ensure_ascii=False))
 
 
 def to_stderr(log_format: str) -> None:
     """Log to stderr as text, or as one JSON document a line."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(_JsonFormatter() if log_format == "json" else PlainFormatter(TEXT))
     _install(handler)
 
 
@@ -39,7 +42,7 @@ def to_file(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=4_000_000, backupCount=2)
     path.chmod(0o600)
-    handler.setFormatter(logging.Formatter(TEXT))
+    handler.setFormatter(PlainFormatter(TEXT))
     _install(handler)
     logging.lastResort = None
 

@@ -11,6 +11,7 @@ from llmgw_core.cli.output import emit_json, emit_line, emit_table
 from llmgw_core.cli.place import Place, actor
 from llmgw_core.cli.reads import Json
 from llmgw_core.errors import InvalidInput, LlmgwError, NoController
+from llmgw_core.plain_text import plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,10 +195,12 @@ class _Bars:
             return
         for file in view.files:
             if file.file not in self._tasks:
-                self._tasks[file.file] = self._progress.add_task(file.file, total=None)
+                self._tasks[file.file] = self._progress.add_task(plain(file.file), total=None)
             self._progress.update(
                 self._tasks[file.file],
-                description=f"{file.file} {'' if file.state == 'done' else file.state}".rstrip(),
+                description=plain(
+                    f"{file.file} {'' if file.state == 'done' else file.state}".rstrip()
+                ),
                 completed=file.bytes_done,
                 total=file.bytes_total,
             )

@@ -10,10 +10,12 @@ from typing import Any
 
 import typer
 
+from llmgw_core.plain_text import escaped_json, plain
+
 
 def emit_json(value: Any) -> None:
     """One document on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(escaped_json(json.dumps(value, ensure_ascii=False, indent=2)) + "\n")
 
 
 def emit_line(text: str) -> None:
@@ -35,11 +37,9 @@ def emit_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str) 
         typer.echo(line.rstrip())
 
 
-def plain(text: str) -> str:
-    """Text from outside without anything that a terminal would obey."""
-    return "".join(
-        char if unicodedata.category(char) not in ("Cc", "Cf", "Cs") else "·" for char in text
-    )
+def narrate(text: str) -> None:
+    """A line on stderr, for people, control characters made harmless."""
+    sys.stderr.write(plain(text) + "\n")
 
 
 def _width(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from llmgw_core.cli.output import dash, emit_json, emit_line, emit_table
+from llmgw_core.cli.output import dash, emit_json, emit_line, emit_table, narrate
 from llmgw_core.cli.place import Place
 from llmgw_core.errors import NoController, NotFound
 
@@ -48,7 +48,7 @@ def catalog_check(
     else:
         for error in result.errors:
             where = f"{error.file}: " if error.file else ""
-            sys.stderr.write(f"{where}{error.message}\n")
+            narrate(f"{where}{error.message}")
         if result.ok:
             emit_line(f"{given or 'no configuration file'}: {len(result.models)} models, all well")
     raise typer.Exit(0 if result.ok else 2)

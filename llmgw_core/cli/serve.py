@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from llmgw_core.cli.output import emit_json, emit_line
+from llmgw_core.cli.output import emit_json, emit_line, narrate
 from llmgw_core.cli.place import Place, actor
 from llmgw_core.cli.reads import Json
 from llmgw_core.errors import InvalidInput, NoController, Refused
@@ -140,7 +139,7 @@ def _add(context: typer.Context, view: ServePlanView, as_json: bool) -> None:
     if view.problems:
         raise InvalidInput("; ".join(view.problems.values()))
     if view.warning:
-        sys.stderr.write(f"note: {view.warning}\n")
+        narrate(f"note: {view.warning}")
     carry_out(context, "add", {"toml": view.toml}, as_json)
 
 

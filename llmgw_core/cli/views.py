@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from llmgw_core.plain_text import escaped_json
+
 _INTERNAL = ("cpu_history", "tokens_history", "running_history", "waiting_history")
 
 
@@ -19,4 +21,4 @@ def to_json(view: msgspec.Struct) -> dict[str, Any]:
 
 def to_line(view: msgspec.Struct) -> str:
     """A view as one line of JSON."""
-    return msgspec.json.encode(view).decode()
+    return escaped_json(msgspec.json.encode(view).decode())

@@ -17,12 +17,13 @@ from llmgw_core.controller.render import NodeSeen
 from llmgw_core.controller.verdicts import ask_engines
 from llmgw_core.engines.llamacpp import settings_key
 from llmgw_core.errors import LlmgwError, NotFound
-from llmgw_core.gguf.hyper import HeaderUnusable, hyper
+from llmgw_core.gguf.hyper import SHOWN_MOST, HeaderUnusable, hyper
 from llmgw_core.gguf.memory import Settings, estimate
 from llmgw_core.mirror.inspect import Places, look
 from llmgw_core.mirror.looked import Looked
 from llmgw_core.nodes.api import NodeHandle
 from llmgw_core.nodes.facts import NodeState
+from llmgw_core.plain_text import sanitise
 from llmgw_core.serve.plan import weights_bytes
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class Appraiser:
             async with asyncio.timeout(LOOK_MOST_S):
                 appraisal, sure = await self._look(model, kept.appraisal if kept else None)
         except (LlmgwError, TimeoutError, OSError) as error:
-            log.info("model.unseen model=%s error=%s", model.name, error)
+            log.info("model.unseen model=%s error=%s", model.name, sanitise(str(error), most=300))
             appraisal, sure = (kept.appraisal if kept else Appraisal()), False
         except Exception:
             # the boundary of this task: an odd file must not keep the others from being seen
@@ -184,7 +185,8 @@ class Appraiser:
             for name in opinion.unable
         }
         sure = all(verdict.known is not None for verdict in verdicts.values())
-        appraisal = Appraisal(header.architecture, gb, basis, opinion.refusal, unable, looked)
+        name = sanitise(header.architecture, most=SHOWN_MOST)
+        appraisal = Appraisal(name, gb, basis, opinion.refusal, unable, looked)
         return appraisal, sure
 
 

@@ -11,6 +11,7 @@ from llmgw_core.errors import LlmgwError
 from llmgw_core.gguf.architectures import architecture
 from llmgw_core.nodes.api import NodeHandle
 from llmgw_core.nodes.facts import NodeState
+from llmgw_core.plain_text import sanitise
 
 ASK_MOST_S = 30.0
 
@@ -30,7 +31,9 @@ async def ask_engines(
             async with asyncio.timeout(ASK_MOST_S):
                 verdicts[seen.config.name] = await handle.knows_architecture(found, name)
         except (LlmgwError, TimeoutError) as error:
-            verdicts[seen.config.name] = Verdict(None, str(error) or "it did not answer")
+            verdicts[seen.config.name] = Verdict(
+                None, sanitise(str(error), most=300) or "it did not answer"
+            )
 
     if not name:
         return Opinion(), verdicts

@@ -100,7 +100,7 @@ class LlamaCpp:
 
     def architecture_question(self, found: EngineFacts, architecture: str) -> Question | None:
         """A GGUF file that holds no more than the name, for it to complain about."""
-        return llamacpp_question(found, architecture)
+        return llamacpp_question(found, architecture, _asker)
 
     def load_progress(self, log_tail: str) -> float | None:
         """As our launcher tells it, or by the dots that llama-server prints, one for a percent."""
@@ -248,6 +248,11 @@ def launcher_file() -> bytes:
     options = (folder / "llamacpp_options.py").read_text(encoding="utf-8")
     launcher = (folder / "llamacpp_launcher.py").read_text(encoding="utf-8")
     return (options + _OWN_IMPORT.sub("", launcher.replace(_FUTURE, ""))).encode()
+
+
+@cache
+def _asker() -> bytes:
+    return (Path(__file__).parent / "verdict_ask.py").read_bytes()
 
 
 @cache

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from llmgw_core.engines.words import last_line
 from llmgw_core.gguf.architectures import CHECKED_BUILD
 from llmgw_core.nodes.facts import EngineFacts
+from llmgw_core.plain_text import sanitise
 
 ASKED_S = 20
 """How long an engine may take over its answer on the node; measured are 0.1 to 0.2 s."""
@@ -101,24 +100,29 @@ def tiny_gguf(architecture: str) -> bytes:
     )
 
 
-def llamacpp_question(found: EngineFacts, architecture: str) -> Question | None:
-    """The question for a llama.cpp; None where it cannot be put."""
+def llamacpp_question(
+    found: EngineFacts, architecture: str, asker: Callable[[], bytes]
+) -> Question | None:
+    """The question for a llama.cpp; None where it cannot be put.
+
+    ``asker`` gives the program that lets xllamacpp load a file.
+    """
     if found.kind not in ("llama-server", "xllamacpp") or not is_askable(architecture):
         return None
-    program = _asker() if found.kind == "xllamacpp" else b""
+    program = asker() if found.kind == "xllamacpp" else b""
     return Question(found.kind, found.path, tiny_gguf(architecture), program)
 
 
 def read_answer(found: EngineFacts, architecture: str, exit_status: int, output: str) -> Verdict:
     """The verdict in what an engine printed about the tiny file, and in how it ended."""
-    engine = label(found)
+    engine, name = label(found), quoted(architecture)
     if f"unknown model architecture: '{architecture}'" in output:
-        return Verdict(False, f"unknown architecture {architecture!r}", engine)
+        return Verdict(False, f"unknown architecture {name}", engine)
     if _PROJECTOR.search(output):
-        what = f"{architecture!r} is a projector's, to be served beside its model and not by itself"
+        what = f"{name} is a projector's, to be served beside its model and not by itself"
         return Verdict(False, what, engine)
     if _KNOWN.search(output):
-        return Verdict(True, f"it knows {architecture!r}", engine)
+        return Verdict(True, f"it knows {name}", engine)
     return Verdict(None, _WANTING.get(exit_status) or _strange(exit_status, output), engine)
 
 
@@ -126,13 +130,18 @@ def not_asked(found: EngineFacts, architecture: str) -> Verdict:
     """For an engine that has no question."""
     if is_askable(architecture):
         return Verdict(None, f"{found.name} cannot be asked for its architectures", label(found))
-    return Verdict(None, f"{architecture[:64]!r} is no name of an architecture", label(found))
+    return Verdict(None, f"{quoted(architecture)} is no name of an architecture", label(found))
+
+
+def quoted(architecture: str) -> str:
+    """A name as sentences have it, whatever a file calls itself."""
+    return repr(sanitise(architecture, most=64))
 
 
 def label(found: EngineFacts) -> str:
     """``llama.cpp 2026.10.11549``."""
     name = {"llamacpp": "llama.cpp", "vllm": "vLLM"}.get(found.name, found.name)
-    return f"{name} {found.version}" if found.version else name
+    return sanitise(f"{name} {found.version}" if found.version else name, most=80)
 
 
 def combine(
@@ -159,7 +168,7 @@ def combine(
     if not able and known_to_table is False:
         return Opinion(
             warning=f"no node could be asked, and llama.cpp {CHECKED_BUILD} does not know the "
-            f"architecture {architecture!r}; it needs a newer build"
+            f"architecture {quoted(architecture)}; it needs a newer build"
         )
     return Opinion()
 
@@ -182,8 +191,3 @@ def _strange(exit_status: int, output: str) -> str:
     if exit_status > 128:
         return f"it was ended by signal {exit_status - 128} when it was asked{tail}"
     return f"its answer (status {exit_status}) could not be understood{tail}"
-
-
-@cache
-def _asker() -> bytes:
-    return (Path(__file__).parent / "verdict_ask.py").read_bytes()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from llmgw_core.plain_text import sanitise
+
 _TAIL_MOST = 200
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -19,7 +21,7 @@ def last_line(log_tail: str) -> str:
     for line in reversed(log_tail.splitlines()):
         clean = _CONTROL.sub("", line).strip()
         if clean:
-            return clean if len(clean) <= _TAIL_MOST else clean[: _TAIL_MOST - 1] + "…"
+            return sanitise(clean, most=_TAIL_MOST)
     return ""
 
 

@@ -17,6 +17,7 @@ import uvloop
 from llmgw_core.errors import LlmgwError
 from llmgw_core.gateway.process import serve
 from llmgw_core.gateway.settings import GatewaySettings
+from llmgw_core.log_lines import log_to_stderr
 
 
 def parse(argv: list[str] | None = None) -> tuple[Path, GatewaySettings]:
@@ -42,9 +43,7 @@ def parse(argv: list[str] | None = None) -> tuple[Path, GatewaySettings]:
 def main() -> int:
     """Run; returns the exit status."""
     state_dir, settings = parse()
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    log_to_stderr()
     logging.getLogger("asyncssh").setLevel(logging.ERROR)
     try:
         uvloop.run(serve(state_dir, settings))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from llmgw_core.gguf.caches import Cache, Role, Settings, cells
-from llmgw_core.gguf.errors import sanitise
 from llmgw_core.gguf.families import Kind, Layout, layout
 from llmgw_core.gguf.hyper import Hyper
 from llmgw_core.gguf.words import plural, size
+from llmgw_core.plain_text import sanitise
 
 
 def context_words(

@@ -7,7 +7,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from llmgw_core.gguf import limits
-from llmgw_core.gguf.errors import HeaderError, sanitise
+from llmgw_core.gguf.errors import HeaderError
+from llmgw_core.plain_text import sanitise
 
 
 @dataclass(frozen=True, slots=True)

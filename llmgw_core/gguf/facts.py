@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from llmgw_core.gguf.constants import file_type_name
-from llmgw_core.gguf.errors import sanitise
 from llmgw_core.gguf.header import Header, Value
 from llmgw_core.gguf.tensors import sizes_in
+from llmgw_core.plain_text import sanitise
 
 _LAYERS_MOST = 512
 _HEADS_MOST = 1 << 16

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import httpx
 
-from llmgw_core.gguf.errors import SourceError, sanitise
+from llmgw_core.gguf.errors import SourceError
+from llmgw_core.plain_text import sanitise
 
 REDIRECTS_MOST = 5
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from llmgw_core.gguf.architectures import architecture
 from llmgw_core.gguf.errors import HeaderError
 from llmgw_core.gguf.header import Header, SkippedArray, Value
+from llmgw_core.plain_text import sanitise
 
+SHOWN_MOST = 64
+"""Characters of an architecture's name in a message."""
 MOST_LAYERS = 512
 MOST_HEADS = 65536
 MOST_SIZE = 1 << 20
@@ -250,7 +253,7 @@ class _Keys:
 
     def missing(self, name: str) -> HeaderUnusable:
         return HeaderUnusable(
-            f"the header cannot be used: it tells no {self._full(name)}; fetch the file again"
+            f"the header cannot be used: it tells no {self._shown(name)}; fetch the file again"
         )
 
     def number(self, name: str, least: int, most: int) -> int | None:
@@ -286,9 +289,12 @@ class _Keys:
 
     def _bad(self, name: str, found: str, wanted: str) -> HeaderUnusable:
         return HeaderUnusable(
-            f"the header cannot be used: {self._full(name)} is {found} and not {wanted}; "
+            f"the header cannot be used: {self._shown(name)} is {found} and not {wanted}; "
             "fetch the file again"
         )
 
     def _full(self, name: str) -> str:
         return f"{self.architecture}.{name}"
+
+    def _shown(self, name: str) -> str:
+        return f"{sanitise(self.architecture, most=SHOWN_MOST)}.{name}"

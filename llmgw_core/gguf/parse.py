@@ -16,9 +16,10 @@ from enum import IntEnum
 
 from llmgw_core.gguf import limits, tensors
 from llmgw_core.gguf.cursor import Cursor, Need, PrefixEnds
-from llmgw_core.gguf.errors import HeaderError, sanitise
+from llmgw_core.gguf.errors import HeaderError
 from llmgw_core.gguf.header import Header, Scalar, SkippedArray, TensorInfo, Value
 from llmgw_core.gguf.sniff import MAGIC, what_it_is
+from llmgw_core.plain_text import sanitise
 
 __all__ = ["HeaderParser", "Need", "Steps", "Type"]
 

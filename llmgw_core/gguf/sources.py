@@ -11,7 +11,8 @@ import stat
 from pathlib import Path
 from typing import Protocol
 
-from llmgw_core.gguf.errors import HeaderError, SourceError, sanitise
+from llmgw_core.gguf.errors import HeaderError, SourceError
+from llmgw_core.plain_text import sanitise
 
 NODE_READ_MOST = 8 << 20
 """Bytes of one answer of a node."""

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llmgw_core.gguf.errors import HeaderError, sanitise
+from llmgw_core.gguf.errors import HeaderError
+from llmgw_core.plain_text import sanitise
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 _SHOWN_MOST = 5

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from llmgw_core.gguf.constants import GgmlType, ggml_types
-from llmgw_core.gguf.errors import HeaderError, sanitise
+from llmgw_core.gguf.errors import HeaderError
 from llmgw_core.gguf.header import Header, TensorInfo
+from llmgw_core.plain_text import sanitise
 
 
 def bytes_of(tensor: TensorInfo, kind: GgmlType) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from llmgw_core.errors import NotFound, Refused
 from llmgw_core.gguf.splits import is_projector, part_name, split_name
+from llmgw_core.plain_text import sanitise
 
 SHOWN_MOST = 8
 _QUANT = re.compile(r"[-._]((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*))$", re.IGNORECASE)
@@ -40,7 +41,7 @@ def whole_sets(chosen: Iterable[str], there: Iterable[str], where: str) -> tuple
         if missing:
             raise Refused(
                 f"{where} has only {len(parts) - len(missing)} of the {len(parts)} parts of "
-                f"{name}: {missing[0]} is missing; nothing was fetched"
+                f"{_said(name)}: {_said(missing[0])} is missing; nothing was fetched"
             )
         wanted.update(dict.fromkeys(parts))
     return tuple(wanted)
@@ -124,7 +125,7 @@ def _needed(names: Sequence[str], where: str) -> list[str]:
         patterns.append("*.safetensors,*.json")
     raise Refused(
         f"{where} has {len(patterns)} models to choose from: {_some(patterns, SHOWN_MOST)}",
-        hint=f"say which, such as {where}:{patterns[0]}",
+        hint=f"say which, such as {where}:{_said(patterns[0])}",
     )
 
 
@@ -142,4 +143,9 @@ def _pattern_for(first: str, all_first: Sequence[str]) -> str:
 
 def _some(words: Sequence[str], most: int) -> str:
     more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
+    return ", ".join(map(_said, words[:most])) + more
+
+
+def _said(name: str) -> str:
+    """A name as a message has it: a hub may give any."""
+    return sanitise(name, most=200)

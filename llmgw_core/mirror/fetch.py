@@ -23,6 +23,7 @@ from llmgw_core.mirror.names import shown
 from llmgw_core.mirror.toll import Toll
 from llmgw_core.mirror.tree import size_of
 from llmgw_core.mirror.wanted import Fetched, Interrupted, Listener, Wanted, WrongContent
+from llmgw_core.plain_text import sanitise
 
 ATTEMPTS = 5
 """Breaks in a row that are gone on from; one that brought nothing counts, others begin anew."""
@@ -163,7 +164,8 @@ class _Run:
             await self._by.pause(max(backoff, wait_s))
 
     def _gave_up(self, error: Exception) -> Interrupted:
-        said = str(error).partition("\n")[0] or type(error).__name__
+        # a server chooses where it leads, and its words are quoted
+        said = sanitise(str(error).partition("\n")[0], most=200) or type(error).__name__
         return Interrupted(
             f"{shown(self._wanted.url)} could not be fetched ({said}); "
             "what has come is kept, try again"

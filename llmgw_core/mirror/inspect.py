@@ -27,6 +27,7 @@ from llmgw_core.mirror.looked import Looked
 from llmgw_core.mirror.names import default_model, default_version
 from llmgw_core.mirror.store import Store
 from llmgw_core.mirror.versions import FileState, MirrorFile, MirrorVersion
+from llmgw_core.plain_text import sanitise
 
 if TYPE_CHECKING:
     from llmgw_core.mirror.listing import Listing
@@ -214,7 +215,7 @@ async def _on_nodes(path: str, nodes: Mapping[str, NodeHandle], places: Places) 
         if files and any(files.values()):
             found[name] = files
     if not found:
-        why = f" ({trouble})" if trouble else ""
+        why = f" ({sanitise(trouble, most=300)})" if trouble else ""
         raise NotFound(
             f"no node that answers has {path}{why}",
             hint="pull it into the mirror, or put it on a node",

@@ -30,6 +30,7 @@ from llmgw_core.mirror.settings import (
 )
 from llmgw_core.mirror.tokens import read_secret, secret_id
 from llmgw_core.paths import make_private, socket_path
+from llmgw_core.plain_text import sanitise
 
 ANSWER_MOST_S = 5.0
 START_MOST_S = 15.0
@@ -305,7 +306,7 @@ def last_log_line(state_dir: Path) -> str:
             lines = log.read().decode(errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1] if lines else ""
+    return sanitise(lines[-1], most=300) if lines else ""
 
 
 def _end_of_peer(writer: asyncio.StreamWriter) -> int:

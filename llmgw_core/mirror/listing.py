@@ -25,6 +25,7 @@ from llmgw_core.mirror.names import (
     shown,
 )
 from llmgw_core.mirror.wanted import Explain
+from llmgw_core.plain_text import sanitise
 
 PARTS_MOST = 1000
 """Of a set on a web server, which is asked about each."""
@@ -165,7 +166,7 @@ async def _ask(http: httpx.AsyncClient, name: str, url: str) -> Remote:
         for hop in (*answer.history, answer):
             found.update(hop.headers)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        said = str(error).partition("\n")[0] or type(error).__name__
+        said = sanitise(str(error).partition("\n")[0], most=200) or type(error).__name__
         raise LlmgwError(f"{shown(url)} does not answer ({said})") from error
     status = answer.status_code
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from llmgw_core.errors import Refused
 from llmgw_core.mirror.manifest import unwritable
+from llmgw_core.plain_text import sanitise
 
 
 @contextmanager
@@ -83,7 +84,8 @@ def _is_at(fd: int, path: Path) -> bool:
 
 def _holder(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")[:200] or "somebody holds its lock"
+        said = path.read_text(errors="replace")
+        return sanitise(said, most=200) or "somebody holds its lock"
     except OSError:
         return "somebody holds its lock"
 

@@ -12,6 +12,7 @@ import msgspec
 from llmgw_core.errors import InvalidInput, LlmgwError
 from llmgw_core.mirror.names import check_files
 from llmgw_core.mirror.versions import FileState
+from llmgw_core.plain_text import sanitise
 
 FORMAT = 1
 
@@ -77,7 +78,7 @@ def read(path: Path) -> Manifest | None:
         check_files(entry.file for entry in found.files)
     except (msgspec.MsgspecError, InvalidInput, UnicodeDecodeError) as error:
         raise ManifestDamaged(
-            f"the manifest {path} cannot be understood ({error}); "
+            f"the manifest {path} cannot be understood ({sanitise(str(error), most=300)}); "
             "pull the version again to mend it, or remove it"
         ) from error
     if found.format != FORMAT:

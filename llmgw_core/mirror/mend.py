@@ -16,6 +16,7 @@ from llmgw_core.mirror.manifest import Entry, unwritable
 from llmgw_core.mirror.names import shown
 from llmgw_core.mirror.sums import Sums, bad_pieces
 from llmgw_core.mirror.wanted import Fetched, Interrupted, Listener, Wanted
+from llmgw_core.plain_text import sanitise
 
 
 async def mend(
@@ -115,8 +116,9 @@ async def _piece(by: Fetcher, wanted: Wanted, start: int, length: int) -> bytes 
                 return None
         except httpx.TransportError as error:
             if attempt == by.attempts - 1:
+                said = sanitise(str(error), most=200) or type(error).__name__
                 raise Interrupted(
-                    f"{shown(wanted.url)} could not be fetched ({error}); try again to mend it"
+                    f"{shown(wanted.url)} could not be fetched ({said}); try again to mend it"
                 ) from error
         await by.pause(0.5 * 2**attempt)
     return None

@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from llmgw_core.errors import InvalidInput, LlmgwError, Refused
+from llmgw_core.log_lines import log_to_stderr
 from llmgw_core.mirror.server import MirrorServer, Shelf
 from llmgw_core.mirror.settings import (
     LOCK_NAME,
@@ -291,9 +292,7 @@ def main() -> int:
     )
     parser.add_argument("--state", type=Path, required=True, help="the state directory")
     state_dir: Path = parser.parse_args().state
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    log_to_stderr()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:

@@ -41,6 +41,7 @@ from llmgw_core.mirror.toll import Toll
 from llmgw_core.mirror.tree import prune, remove_tree, size_of
 from llmgw_core.mirror.versions import FileState, MirrorVersion
 from llmgw_core.mirror.wanted import Fetched, Wanted
+from llmgw_core.plain_text import sanitise
 
 AT_ONCE = 2
 """Files fetched at the same time."""
@@ -150,7 +151,7 @@ def check_same_source(found: Manifest, listing: Listing) -> None:
     same = found.source == listing.source or (found.revision and found.revision == listing.revision)
     if not same and any(entry.state is not FileState.WAITING for entry in found.files):
         raise Refused(
-            f"{name} holds files of {found.source}",
+            f"{name} holds files of {sanitise(found.source, most=300)}",
             hint="name another version with --version, or remove this one",
         )
     for remote in listing.files:

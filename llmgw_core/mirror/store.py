@@ -23,6 +23,7 @@ from llmgw_core.mirror.names import check_file, check_model, check_version, fold
 from llmgw_core.mirror.sums import Sums, bad_pieces
 from llmgw_core.mirror.tree import listed, prune, remove_tree, size_of, tree_bytes
 from llmgw_core.mirror.versions import FileState, MirrorFile, MirrorVersion
+from llmgw_core.plain_text import sanitise
 
 MANIFESTS, PARTIAL, LOCKS = ".manifests", ".partial", ".locks"
 
@@ -125,7 +126,8 @@ class Store:
         path = self.manifest_path(model, version)
         found = manifest.read(path)
         if found is not None and (found.model, found.version) != (model, version):
-            raise ManifestDamaged(f"the manifest {path} is of {found.model}/{found.version}")
+            name = sanitise(f"{found.model}/{found.version}", most=200)
+            raise ManifestDamaged(f"the manifest {path} is of {name}")
         return found
 
     def write_manifest(self, made: Manifest) -> None:

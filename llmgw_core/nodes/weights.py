@@ -16,6 +16,7 @@ from enum import IntEnum
 from llmgw_core.errors import InvalidInput
 from llmgw_core.nodes.instance import InstanceSpec
 from llmgw_core.nodes.script import load, word
+from llmgw_core.plain_text import sanitise
 
 MARGIN_BYTES = 1 << 30
 """Room that stays free on the node's disk beside the weights."""
@@ -274,7 +275,8 @@ class FetchLog:
             total = int(words[0])
             self.latest = FetchProgress(total, total, "done", done=True)
         elif kind == "@@error":
-            code, _, self.error = rest.partition(" ")
+            code, _, error = rest.partition(" ")
+            self.error = sanitise(error, most=300)
             self.status = int(code) if code.isdecimal() else FetchExit.WRITE
 
     def _progress(self, words: list[str]) -> None:
@@ -282,7 +284,7 @@ class FetchLog:
         if not all(number.isascii() and number.isdecimal() for number in numbers):
             return
         at, done, total, checked = (int(number) for number in numbers)
-        phase, file = words[3], words[5]
+        phase, file = sanitise(words[3]), sanitise(words[5], most=300)
         rate = self._rate.add(at / 100, done) if phase == "get" else None
         if phase in ("check", "save"):
             self._rate = Rate()

@@ -16,6 +16,7 @@ from llmgw_core.gguf.hyper import HeaderUnusable, hyper
 from llmgw_core.gguf.memory import Memory, Settings, estimate, unheaded
 from llmgw_core.gguf.splits import grouped
 from llmgw_core.mirror.versions import MirrorVersion
+from llmgw_core.plain_text import sanitise
 
 CONTEXT_POOL = 16384
 SLOTS = 4
@@ -161,13 +162,14 @@ def _refusal(version: MirrorVersion, known: Known, engine: str, extension: str) 
             "or serve this under another name"
         )
     if not engine:
-        return f"nothing here reads {extension} files"
+        return f"nothing here reads {sanitise(extension, most=40)} files"
     if known.header_error:
         return known.header_error
     for parts in grouped(file.file for file in version.files).sets:
         if not parts.is_whole:
             lacking = ", ".join(map(str, parts.missing[:5]))
-            return f"{parts.stem} is not whole: of its {parts.count} parts {lacking} is missing"
+            stem = sanitise(parts.stem, most=200)
+            return f"{stem} is not whole: of its {parts.count} parts {lacking} is missing"
     if known.engine_refuses:
         named = ENGINE_NAMES[engine]
         said = known.engine_refuses

@@ -169,3 +169,24 @@ def test_a_refusal_needs_a_no_and_no_yes(
     assert bool(opinion.refusal) == (False in values and True not in values)
     assert not (opinion.refusal and opinion.warning)
     assert set(opinion.unable) == {n for n, known in answers.items() if known is False}
+
+
+EVIL = "\x1b]0;x\x07\u202e\x9b2J"
+
+
+def test_what_files_and_nodes_call_themselves_is_shown_harmless_and_short() -> None:
+    huge = EVIL + "x" * (1 << 20)
+    odd = EngineFacts("llamacpp", "llama-server", "/p/llama-server", huge)
+    opinion = combine({}, huge, known_to_table=False)
+    sentences = [
+        opinion.warning,
+        not_asked(FOUND, huge).sentence,
+        label(odd),
+        read_answer(odd, "foo", 1, f"it broke: {huge}\n").sentence,
+        read_answer(FOUND, "foo", 1, f"it broke: {EVIL} and more\n").sentence,
+    ]
+    for said in sentences:
+        assert said
+        assert said.isprintable(), said
+        assert len(said) < 400
+    assert sentences[-1].endswith("and more")

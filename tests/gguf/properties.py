@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from dataclasses import asdict
 
 from llmgw_core.gguf.errors import HeaderError
-from llmgw_core.gguf.facts import facts
+from llmgw_core.gguf.facts import GgufFacts, facts
 from llmgw_core.gguf.header import Header
 from llmgw_core.gguf.hyper import HeaderUnusable, hyper
+from llmgw_core.gguf.memory import Settings, estimate
 from tests.gguf.reading import Bytes, parse, parse_in_steps
 
 SAID_MOST = 600
@@ -30,12 +31,27 @@ def check(data: bytes, *, step: int = 7) -> Header | str:
         assert found.complete
         for warning in found.warnings:
             _one_line(warning)
-        facts(found)
-        with suppress(HeaderUnusable):
-            hyper(found)
+        _facts(facts(found))
+        _hyper(found)
     _pieces(data, step, found)
     _prefix(data)
     return found
+
+
+def _facts(told: GgufFacts) -> None:
+    for name, value in asdict(told).items():
+        if isinstance(value, str) and name != "chat_template":
+            _one_line(value)
+
+
+def _hyper(header: Header) -> None:
+    """What is said of a shape, usable or not."""
+    try:
+        shape = hyper(header)
+    except HeaderUnusable as error:
+        _one_line(str(error))
+    else:
+        _one_line(estimate(shape, 1 << 30, Settings(ctx=4096, parallel=1, unified=True)).basis)
 
 
 def _one_line(said: str) -> None:

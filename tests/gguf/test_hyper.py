@@ -144,3 +144,20 @@ def test_any_header_is_estimated_or_refused(name: str, changes: dict[str, Any]) 
         assert min(part.size_bytes for part in memory.parts) >= 0
         assert memory.basis.isprintable()
     assert refusal.isprintable()
+
+
+@pytest.mark.parametrize("changes", [{}, {"block_count": 0}, {"attention.head_count": "\x1b[2J"}])
+def test_a_name_that_would_steer_the_terminal_is_shown_harmless_and_short(
+    changes: dict[str, Any],
+) -> None:
+    name = "\x1b[2J" + "x" * (1 << 20)
+    keys = {"block_count": 2, "embedding_length": 64} if changes else {}
+    header = header_of(
+        {"general.architecture": name, **{f"{name}.{k}": v for k, v in {**keys, **changes}.items()}}
+    )
+    with pytest.raises(HeaderUnusable) as caught:
+        hyper(header)
+    said = str(caught.value)
+    assert said.isprintable()
+    assert "·[2Jxx" in said
+    assert len(said) < 250

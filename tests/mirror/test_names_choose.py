@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw_core.errors import NotFound, Refused
+from llmgw_core.errors import LlmgwError, NotFound, Refused
 from llmgw_core.mirror.choose import choose, split_parts
 
 SETS = ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]
@@ -119,3 +119,20 @@ def test_a_part_of_a_set_knows_the_others() -> None:
         f"d/x-0000{n}-of-00003.gguf" for n in (1, 2, 3)
     )
     assert split_parts("x-2-of-3.gguf") == ("x-2-of-3.gguf",)
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["\x1b[2Ja.gguf", "\u202eb" + "x" * 5000 + ".gguf"], ""),
+        (["\x1b[2Ja.gguf"], "*Q4*"),
+        (["\x1b[2J-00001-of-00002.gguf"], ""),
+    ],
+)
+def test_a_hub_cannot_steer_the_terminal_with_its_names(names: list[str], pattern: str) -> None:
+    with pytest.raises(LlmgwError) as caught:
+        choose(names, pattern, "hf:o/m")
+    said = str(caught.value)
+    assert "·[2J" in said
+    assert said.isprintable()
+    assert len(said) < 1000

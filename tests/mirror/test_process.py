@@ -485,3 +485,10 @@ def test_the_server_loads_no_ssh_hub_or_console() -> None:
 
 def test_nothing_was_logged_where_nothing_runs(tmp_path: Path) -> None:
     assert last_log_line(tmp_path) == ""
+
+
+def test_what_it_logged_last_is_one_harmless_line(tmp_path: Path) -> None:
+    (tmp_path / LOG_NAME).write_bytes(b"first\npath=\x1b[2J\xc2\x9b" + b"x" * 1500 + b"\n")
+    said = last_log_line(tmp_path)
+    assert said.startswith("path=·[2J·xx")
+    assert len(said) == 300

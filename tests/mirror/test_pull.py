@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -521,3 +522,30 @@ async def test_what_is_not_on_this_machine_is_said(tmp_path: Path, store: Store)
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match="has no files"):
         await get(store, str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("heads", [True, False])
+async def test_a_server_cannot_steer_the_terminal_with_where_it_leads(
+    origin: Origin, store: Store, heads: bool
+) -> None:
+    url = origin.put("/a.gguf", CONTENT)
+    origin.heads = heads
+    for start in ("x\x1b[2J\x9b://", "http://[\x1b[2J\x9b", "http://\x1b[2J\x9b@h/"):
+        origin.answers = [(302, {"Location": start + "y" * 5000})] * 9
+        with pytest.raises(LlmgwError) as caught:
+            await get(store, url)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 400
+
+
+async def test_the_source_of_other_files_is_shown_harmless(origin: Origin, store: Store) -> None:
+    url = origin.put("/a.gguf", CONTENT)
+    await get(store, url)
+    found = store.manifest("m", "v")
+    assert found is not None
+    store.write_manifest(msgspec.structs.replace(found, source="\x1b[2J" + "x" * 5000))
+    with pytest.raises(Refused) as caught:
+        await get(store, origin.put("/b.gguf", CONTENT + b"b"))
+    assert "·[2J" in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500

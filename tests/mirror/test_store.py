@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -295,3 +296,33 @@ def test_a_turned_bit_is_found_in_its_piece(
     sound.update(content)
     other.update(bytes(spoilt))
     assert bad_pieces(other.pieces(), sound.pieces()) == (at // piece,)
+
+
+EVIL = "\x1b[2J\n\u202e\x9b"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"model": "m", "version": "v", EVIL + "x" * 5000: 1},
+        {"model": EVIL, "version": "v"},
+        {"model": "m", "version": "v", "files": [{"file": EVIL}]},
+        {"model": "m", "version": "v", "files": [{"file": "a", "state": EVIL}]},
+    ],
+)
+def test_a_manifest_cannot_steer_the_terminal(store: Store, content: dict[str, object]) -> None:
+    path = store.manifest_path("m", "v")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(msgspec.json.encode(content))
+    (version,) = store.versions()
+    assert version.trouble
+    assert version.trouble.isprintable()
+    assert len(version.trouble) < 600
+
+
+def test_who_holds_a_lock_cannot_steer_the_terminal(store: Store) -> None:
+    fill(store, "m", "v", {"a.gguf": b"abc"})
+    with store.locked("m", "v", EVIL), pytest.raises(Refused) as caught:
+        store.remove("m", "v")
+    assert "busy: ·[2J" in str(caught.value)
+    assert str(caught.value).isprintable()

@@ -118,3 +118,14 @@ def test_a_header_with_impossible_numbers_falls_back_and_says_so() -> None:
 
 def test_an_unreadable_header_is_refused_with_its_reason() -> None:
     assert plan_8b(header_error="m.gguf is an HTML page").refusal == "m.gguf is an HTML page"
+
+
+@pytest.mark.parametrize(
+    "name", ["model.\x1b[2J", "\u202em\x9b" + "x" * 5000 + "-00001-of-00002.gguf"]
+)
+def test_names_of_files_are_shown_harmless_and_short(name: str) -> None:
+    version = MirrorVersion("m", "v", (MirrorFile(name, 1, 1, FileState.DONE),))
+    refusal = plan_serve(version, Known()).refusal
+    assert refusal
+    assert refusal.isprintable()
+    assert len(refusal) < 300
