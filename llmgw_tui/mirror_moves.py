@@ -80,11 +80,7 @@ class MirrorMoves:
 
     def do_mirror_serve(self, targets: Targets, given: Given) -> None:
         """Open the serve dialog on the version."""
-        app = self._app
-        if (serve := BY_ID.get("serve")) is not None:
-            app.verbs.perform(serve, (), {"source": targets[0]})
-        else:
-            app.say(f"Type in a shell: llmgw run serve {targets[0]}", severity="warning")
+        self._app.verbs.perform(BY_ID["serve"], (), {"source": targets[0]})
 
 
 def verified(outcome: Outcome) -> Outcome:

@@ -14,6 +14,7 @@ from llmgw_tui.screens.card import CardScreen
 from llmgw_tui.screens.clean import CleanDialog
 from llmgw_tui.screens.confirm import ConfirmDialog, ResultsDialog
 from llmgw_tui.screens.pull import PullDialog
+from llmgw_tui.screens.serve import ServeDialog
 from tests.tui.fake_client import FakeClient
 from tests.tui.fleets import GIB, NOW, fetching, lab, mirror, snapshot
 from tests.tui.screens import Console, client_of, console
@@ -132,6 +133,16 @@ async def test_several_are_removed_with_a_result_each() -> None:
         await c.until(lambda: isinstance(c.app.screen, ResultsDialog))
         assert "gemma3/9e1c2f3a4b5d" in c.screen
         assert "qwen3-30b-a3b/2026-11-30" in c.screen
+
+
+async def test_a_version_is_served_by_its_key() -> None:
+    client = client_of(lab())
+    async with console(client) as c:
+        await c.press("7", "s")
+        name, args = (await commanded(c, client))[0]
+        assert name == "serve.plan"
+        assert args["source"] == "gemma3/9e1c2f3a4b5d"
+        assert isinstance(c.app.screen, ServeDialog)
 
 
 async def test_cleaning_shows_what_would_go_before_it_goes() -> None:
