@@ -47,6 +47,7 @@ async def _serve(engine: EngineRun) -> int:
             if told.done():
                 drain = engine.controller.config.gateway.drain_timeout_s
                 await engine.controller.gateway.stop(drain_s=drain)
+                await engine.controller.mirror.stop()
             for task in (reloader, ended, told):
                 task.cancel()
     finally:
