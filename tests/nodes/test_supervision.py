@@ -427,3 +427,11 @@ def test_scripts_say_nothing_that_only_bash_knows() -> None:
     text += load("sampler.sh", "gpus.sh", "probe.sh", "install.sh", "architecture.sh")
     for word in ("[[", "<<<", "local ", "function ", "source ", "&>", "((i", "echo -e", "pipefail"):
         assert word not in text, word
+
+
+async def test_two_who_forget_at_once_both_find_it_gone(node: Instances, state: Path) -> None:
+    for number in range(5):
+        await node.start(spec(token=f"t{number}"))
+        await node.stop("a", 5.0)
+        await asyncio.gather(*(node.forget("a") for _ in range(4)))
+        assert not (state / "run" / "a").exists()

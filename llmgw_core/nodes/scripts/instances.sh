@@ -233,7 +233,9 @@ forget() { # NAME
   case $st in
     running | orphan | ending) fail 73 "${d##*/} is $st; stop it before it is forgotten" ;;
   esac
-  mv "$d" "$root/.gone.$1.$$" && rm -rf "$root/.gone.$1.$$" || fail 74 "cannot remove $d"
+  # another who asked for the same may have been faster
+  mv "$d" "$root/.gone.$1.$$" 2>/dev/null || [ ! -d "$d" ] || fail 74 "cannot remove $d"
+  rm -rf "$root/.gone.$1.$$" || fail 74 "cannot remove $root/.gone.$1.$$"
 }
 
 main() {
