@@ -97,7 +97,7 @@ class Commands:
 
     def _replace(self, replica: Replica, actor: str, verb: str) -> CommandResult:
         controller = self.controller
-        if replica.id in controller.roster.busy:
+        if not controller.executor.can_stop(replica.id):
             raise LlmgwError(f"{replica.id} is {replica.phase} just now; try again in a moment")
         controller.executor.stop(replica.id, f"{actor} asked for a {verb}")
         model = controller.keeper.catalog.find(replica.model)

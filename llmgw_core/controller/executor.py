@@ -58,6 +58,9 @@ class Executor:
         self.roster = roster
         self.means = means
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._fetches: dict[str, tuple[str, str]] = {}
+        """Node and version of what replicas wait for: the catalog may say something else by the
+        time that it is given up."""
         self._closed = False
 
     @property
@@ -68,7 +71,7 @@ class Executor:
     def dispatch(self, actions: tuple[Action, ...], catalog: Catalog) -> None:
         """Begin what can be begun; an action for a busy replica waits for a later plan."""
         for action in actions:
-            if action.kind is Kind.STOP and self._give_up_fetch(action, catalog):
+            if action.kind is Kind.STOP and self._give_up_fetch(action.replica, action.why):
                 continue
             if action.replica in self.roster.busy:
                 continue
@@ -81,37 +84,50 @@ class Executor:
                     self.stop(action.replica, action.why, drain=action.drain)
 
     def stop(self, replica_id: str, why: str, *, drain: bool = True) -> None:
-        """Begin to stop a replica; nothing happens where an operation on it is under way."""
+        """Begin to stop a replica; nothing happens where an operation on it is under way, but for
+        a fetch, which is given up.
+        """
+        if self._give_up_fetch(replica_id, why):
+            return
         replica = self.roster.get(replica_id)
         if replica is not None and replica_id not in self.roster.busy:
             self._spawn(replica, self._stop(replica, why, drain=drain))
 
-    def _give_up_fetch(self, action: Action, catalog: Catalog) -> bool:
+    def can_stop(self, replica_id: str) -> bool:
+        """Whether ``stop`` would do anything now."""
+        replica = self.roster.get(replica_id)
+        busy = replica_id in self.roster.busy
+        return replica is not None and (not busy or replica.phase is Phase.FETCHING)
+
+    def _give_up_fetch(self, replica_id: str, why: str) -> bool:
         """End a fetch that is no longer wanted; False where the replica is not fetching."""
-        replica, task = self.roster.get(action.replica), self._tasks.get(action.replica)
+        replica, task = self.roster.get(replica_id), self._tasks.get(replica_id)
         if replica is None or task is None or replica.phase is not Phase.FETCHING:
             return False
-        stopping = replace(replica, phase=Phase.STOPPING, since=self.means.clock())
-        self.roster.put(replace(stopping, reason=action.why))
+        now = self.means.clock()
+        stopping = replace(replica, phase=Phase.STOPPING, since=now, reason=why)
+        self.roster.put(stopping)
 
         def then(_: asyncio.Task[None]) -> None:
             if not self._closed:
-                self._spawn(stopping, self._abandon(stopping, action.why, catalog))
+                self._spawn(stopping, self._stop(stopping, why, drain=False))
 
         task.add_done_callback(then)
         task.cancel()
         return True
 
-    async def _abandon(self, replica: Replica, why: str, catalog: Catalog) -> None:
-        model = catalog.find(replica.model)
-        node = self.means.fleet.nodes.get(replica.node)
-        shared = any(
-            r.model == replica.model and r.node == replica.node and r.phase is Phase.FETCHING
-            for r in self.roster
-        )
-        if model is not None and node is not None and not shared:
-            await self.means.weights.abandon(node, model)
-        self.roster.remove(replica, why)
+    async def _abandon(self, replica_id: str, node: NodeHandle) -> None:
+        """End the fetch that a replica waited for, unless another one needs it too."""
+        fetch = self._fetches.pop(replica_id, None)
+        if fetch is None:
+            return
+        if not any(self._waits_for(other, fetch) for other in self._fetches):
+            await self.means.weights.abandon(node, fetch[1])
+
+    def _waits_for(self, replica_id: str, fetch: tuple[str, str]) -> bool:
+        replica = self.roster.get(replica_id)
+        alive = replica is not None and replica.phase in (Phase.FETCHING, Phase.STARTING)
+        return alive and self._fetches[replica_id] == fetch
 
     def examine(self, replica: Replica) -> None:
         """Begin to find out from its log why a replica failed."""
@@ -256,7 +272,11 @@ class Executor:
             since = current.since if current.phase is Phase.FETCHING else self.means.clock()
             self.roster.put(replace(current, phase=Phase.FETCHING, since=since, fetched=fetched))
 
+        need = self.means.weights.need(model)
+        if need is not None:
+            self._fetches[replica.id] = (replica.node, need.key)
         path = await self.means.weights.locate(node, model, progress)
+        self._fetches.pop(replica.id, None)
         current = self.roster.get(replica.id)
         if current is not None and current.phase is Phase.FETCHING:
             now = self.means.clock()
@@ -272,6 +292,7 @@ class Executor:
         self.roster.put(replace(replica, phase=Phase.STOPPING, since=now, reason=why))
         self.means.kick()
         node = self._node(replica.node)
+        await self._abandon(replica.id, node)
         engine = self.means.engines.get(replica.engine)
         grace = engine.stop_grace_s if engine else DEFAULT_GRACE_S
         result = await node.stop_instance(replica.instance, grace_s=grace)

@@ -38,13 +38,14 @@ class Observation:
 
 def advance(replica: Replica, seen: Observation, limits: Limits, now: float) -> Replica:
     """The replica after this observation; the same object where nothing changed."""
-    if replica.phase in (Phase.PENDING, Phase.STARTING, Phase.FETCHING, Phase.STOPPED):
+    if replica.phase in (Phase.STARTING, Phase.FETCHING, Phase.STOPPED):
         return replica  # an action owns it, or none has begun
     if not seen.node_ready:
         return _node_away(replica, seen, now)
     if replica.phase is Phase.UNKNOWN:
         replica = _node_back(replica, now)
-    if replica.phase.ending or replica.phase is Phase.FAILED or not seen.fresh:
+    waits = replica.phase in (Phase.PENDING, Phase.FAILED)
+    if replica.phase.ending or waits or not seen.fresh:
         return replica
     status = seen.instance
     if status is None or status.token != replica.token:
@@ -104,6 +105,8 @@ def _node_away(replica: Replica, seen: Observation, now: float) -> Replica:
 
 def _node_back(replica: Replica, now: float) -> Replica:
     before = replica.phase_before or Phase.LOADING
+    if before is Phase.FETCHING:
+        before = Phase.PENDING  # whoever waited for it was cut off; the fetch itself goes on there
     return replace(
         replica, phase=before, phase_before=None, lost_at=None, since=now, reason="node is back"
     )

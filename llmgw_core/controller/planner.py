@@ -7,7 +7,7 @@ the same plan, and on a world in which its actions were carried out it gives non
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from llmgw_core.catalog.model import Mode, Model
@@ -150,11 +150,26 @@ class _Planner:
         lacking = count - len(current)
         if lacking > 0:
             placed = self._start(model, lacking if not old else min(lacking, 1))
+            first = None
             if not placed and old and not any(r.phase.coming for r in current):
                 first = min(old, key=_worth)
+            if first is not None and self._fits_in_place_of(model, first):
                 cause = self._outdated(model, first)
                 self.stop(first, f"{cause}, and its successor has room only in its place")
         self._retire(model, current, old, count, why)
+
+    def _fits_in_place_of(self, model: Model, old: Replica) -> bool:
+        """Whether a successor could start where an old replica is, had that one gone: nobody is
+        stopped for one that nothing but room keeps from starting, such as weights on their way.
+        """
+        room = self.rooms.get(old.node)
+        if self._kept_waiting(model):
+            return False
+        if room is None or room.state is NodeState.DRAINING:
+            return True  # the node is to be left in any case
+        empty = replace(room, memory_gb=None, available_gb=None, cores=None, gpus=None)
+        weights, barred = self._needs(model)
+        return place(model, {room.name: empty}, weights, barred)[0] is not None
 
     def _surplus(self, current: list[Replica], count: int, why: str) -> None:
         kept = {r.id for r in _keep(current, count)}
@@ -165,30 +180,30 @@ class _Planner:
     def _retries(self, replicas: Iterable[Replica]) -> None:
         for replica in replicas:
             due = replica.retry_at is None or replica.retry_at <= self.world.now
-            if replica.phase is not Phase.FAILED or not due:
+            cut_off = replica.phase is Phase.PENDING
+            if not cut_off and (replica.phase is not Phase.FAILED or not due):
                 continue
             room = self.rooms.get(replica.node)
+            waits = self.world.waiting.get(replica.model) or _unfetchable(self.world, replica, room)
             barred = self.world.barred.get(replica.model, {}).get(replica.node)
             if barred:
                 self.stop(replica, barred)
             elif room is None or room.state is not NodeState.READY:
-                self.stop(replica, f"it failed, and its node is {_state(room)}")
+                did = "it waits" if cut_off else "it failed"
+                self.stop(replica, f"{did}, and its node is {_state(room)}")
+            elif waits:
+                self.pending.append(Pending(replica.model, replica.profile, None, waits))
             else:
-                why = f"attempt {replica.failures + 1} after: {replica.reason}"
+                attempt = f"attempt {replica.failures + 1} after: {replica.reason}"
+                why = "its node is back" if cut_off else attempt
                 self._act(Kind.RETRY, replica, why)
 
     def _start(self, model: Model, count: int) -> int:
-        if self.world.unread:
-            names = ", ".join(self.world.unread)
-            reason = f"waits to hear from {names}, where it may run already"
-            self.pending.append(Pending(model.name, model.profiles[0].name, None, reason))
+        why = self._kept_waiting(model)
+        if why:
+            self.pending.append(Pending(model.name, model.profiles[0].name, None, why))
             return 0
-        waits = self.world.waiting.get(model.name)
-        if waits:
-            self.pending.append(Pending(model.name, model.profiles[0].name, None, waits))
-            return 0
-        weights = self.world.weights.get(model.name)
-        barred = self.world.barred.get(model.name, {})
+        weights, barred = self._needs(model)
         for number in range(count):
             placed, obstacles = place(model, self.rooms, weights, barred)
             if placed is None:
@@ -204,12 +219,30 @@ class _Planner:
             )
         return count
 
+    def _needs(self, model: Model) -> tuple[Weights | None, Mapping[str, str]]:
+        world = self.world
+        return world.weights.get(model.name), world.barred.get(model.name, {})
+
+    def _kept_waiting(self, model: Model) -> str:
+        """Why no replica of it can start anywhere now; empty where room alone decides."""
+        if self.world.unread:
+            names = ", ".join(self.world.unread)
+            return f"waits to hear from {names}, where it may run already"
+        waits = self.world.waiting.get(model.name, "")
+        weights = self.world.weights.get(model.name)
+        if waits or weights is None or any(room.holds(weights) for room in self.rooms.values()):
+            return waits
+        return weights.missing
+
     def _retire(
         self, model: Model, current: list[Replica], old: list[Replica], count: int, why: str
     ) -> None:
         """Old revisions go one by one as their successors become ready."""
         ready = sum(r.phase is Phase.READY for r in current)
-        useful = [r for r in old if r.phase is not Phase.FAILED]
+        useless = {Phase.FAILED}
+        if current:  # what still fetches would only take bandwidth from its successor
+            useless |= {Phase.FETCHING, Phase.PENDING}
+        useful = [r for r in old if r.phase not in useless]
         for replica in old:
             if replica not in useful:
                 self.stop(replica, self._outdated(model, replica))
@@ -282,6 +315,14 @@ def _worth(replica: Replica) -> tuple[int, float, str]:
 
 def _keep(replicas: list[Replica], count: int) -> list[Replica]:
     return sorted(replicas, key=_worth, reverse=True)[: max(count, 0)]
+
+
+def _unfetchable(world: World, replica: Replica, room: Room | None) -> str:
+    """Why a replica's node cannot get its weights now; empty where it holds or can get them."""
+    weights = world.weights.get(replica.model)
+    if weights is None or room is None or room.holds(weights):
+        return ""
+    return weights.missing
 
 
 def _state(room: Room | None) -> str:

@@ -18,7 +18,7 @@ from llmgw_core.controller.mirror_handle import MirrorHandle
 from llmgw_core.controller.weights_handle import Fetched
 from llmgw_core.errors import EngineFailed
 from llmgw_core.gguf.splits import part_name, split_name
-from llmgw_core.mirror.versions import MirrorFile, MirrorVersion
+from llmgw_core.mirror.versions import FileState, MirrorFile, MirrorVersion
 from llmgw_core.nodes.api import NodeHandle
 from llmgw_core.nodes.fetching import ensure_weights, stop_fetch
 from llmgw_core.nodes.pushing import Pusher
@@ -50,12 +50,22 @@ class WeightsKeeper:
             return None
         version = self.version(model)
         if version is None:
-            return None
+            if not isinstance(source, MirrorSource):
+                return None
+            return Weights(source.key, missing=self._why_waiting(model))
         total = version.bytes_total
-        return Weights(version.name, total / GIB if total else None)
+        missing = "" if version.complete or coming(version) else incomplete(version)
+        return Weights(version.name, total / GIB if total else None, missing)
 
     def waiting(self, model: Model) -> str:
-        """Why the model cannot start anywhere yet; empty where nothing keeps it."""
+        """Why the model cannot start anywhere yet; empty where nothing keeps it, and where a node
+        that holds the weights needs nothing else.
+        """
+        need = self.need(model)
+        return "" if need is not None and need.missing else self._why_waiting(model)
+
+    def _why_waiting(self, model: Model) -> str:
+        """What keeps the weights from being fetched; empty where nothing does."""
         source = read_source(model.source)
         if source is None or isinstance(source, PathSource):
             return ""
@@ -121,10 +131,15 @@ class WeightsKeeper:
         if source is None or isinstance(source, PathSource):
             return await on_node(node, model)
         version = self.version(model)
-        why = self.waiting(model)
+        why = self._why_waiting(model)
+        file = source.file if isinstance(source, MirrorSource) else ""
         if version is None or why:
-            raise EngineFailed(why or f"the mirror has no weights of {model.name}")
-        files = wanted_files(version, source.file if isinstance(source, MirrorSource) else "")
+            need = self.need(model)
+            kept = await self._kept(node, need.key, version, file) if need else None
+            if kept is None:
+                raise EngineFailed(why or f"the mirror has no weights of {model.name}")
+            return kept
+        files = wanted_files(version, file)
         address = await self._mirror.address_for(node.config)
         job = FetchJob(
             key=version.name,
@@ -140,17 +155,33 @@ class WeightsKeeper:
         )
         return path if len(files) == 1 else f"{path}/"
 
+    async def _kept(
+        self, node: NodeHandle, key: str, version: MirrorVersion | None, file: str
+    ) -> str | None:
+        """Where a node holds whole what the mirror cannot give out; None where it does not."""
+        held = (await node.weights()).get(key)
+        if held is None or not held.complete:
+            return None
+        wanted = set_names(file) or tuple(held.files)
+        if version is not None:  # what it has to be is known still
+            known = {f.file: (f.bytes_total, f.sha256) for f in wanted_files(version, file)}
+            wanted = tuple(known)
+            if known != {n: (h.size, h.sha256) for n, h in held.files.items() if n in known}:
+                return None
+        if not wanted or not held.files.keys() >= set(wanted):
+            return None
+        path = node.weights_path(key, wanted[0] if len(wanted) == 1 else "")
+        return path if path is None or len(wanted) == 1 else f"{path}/"
+
     def _push(self) -> Pusher:
         """One for all nodes, so that they take turns."""
         if self._pusher is None:
             self._pusher = Pusher(self._mirror.root, at_once=PUSHES_AT_ONCE)
         return self._pusher
 
-    async def abandon(self, node: NodeHandle, model: Model) -> None:
-        """End a fetch that nobody waits for any longer; what has come is kept."""
-        need = self.need(model)
-        if need is not None:
-            await stop_fetch(node, need.key)
+    async def abandon(self, node: NodeHandle, key: str) -> None:
+        """End the fetch of a version that nobody waits for any longer; what has come is kept."""
+        await stop_fetch(node, key)
 
 
 def wanted_files(version: MirrorVersion, file: str) -> tuple[MirrorFile, ...]:
@@ -161,14 +192,25 @@ def wanted_files(version: MirrorVersion, file: str) -> tuple[MirrorFile, ...]:
     """
     if not file:
         return version.files
-    part = split_name(file)
-    names = {file}
-    if part is not None:
-        names = {part_name(part.stem, n, part.count) for n in range(1, part.count + 1)}
+    names = set(set_names(file))
     found = tuple(f for f in version.files if f.file in names)
     if len(found) != len(names):
         raise EngineFailed(f"{version.name} in the mirror does not have all of {file}")
     return found
+
+
+def set_names(file: str) -> tuple[str, ...]:
+    """A file with the other parts of its split set; nothing for no file."""
+    part = split_name(file)
+    if part is None:
+        return (file,) if file else ()
+    return tuple(part_name(part.stem, n, part.count) for n in range(1, part.count + 1))
+
+
+def coming(version: MirrorVersion) -> bool:
+    """Whether files of it have not come yet, so that it may become another than nodes hold."""
+    settled = (FileState.DONE, FileState.DAMAGED)
+    return not version.files or any(file.state not in settled for file in version.files)
 
 
 def _file(version: MirrorVersion, file: MirrorFile, address: str) -> WeightsFile:

@@ -44,6 +44,6 @@ class WeightsHandle(Protocol):
         """
         ...
 
-    async def abandon(self, node: NodeHandle, model: Model) -> None:
-        """End a fetch that nobody waits for any longer; what has come is kept."""
+    async def abandon(self, node: NodeHandle, key: str) -> None:
+        """End the fetch of a version that nobody waits for any longer; what has come is kept."""
         ...

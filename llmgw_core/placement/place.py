@@ -132,7 +132,9 @@ def refusals(profile: Profile, room: Room, weights: Weights | None = None) -> li
 
 
 def _disk_refusals(room: Room, weights: Weights | None) -> list[str]:
-    """Whether the weights fit on its disk, where both sizes are known and they are not there."""
+    """Whether the weights can be fetched and fit on its disk, where they are not there."""
+    if weights is not None and weights.missing and not room.holds(weights):
+        return [weights.missing]
     if weights is None or weights.size_gb is None or room.holds(weights):
         return []
     free = room.disk_free_gb

@@ -28,6 +28,8 @@ class Weights:
     key: str
     """``MODEL/VERSION`` in the mirror."""
     size_gb: float | None = None
+    missing: str = ""
+    """Why they cannot be fetched now, although a node that holds them can do without."""
 
 
 @dataclass(frozen=True, slots=True)

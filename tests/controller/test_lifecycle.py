@@ -111,6 +111,19 @@ def test_a_lost_node_makes_it_unknown_and_its_return_brings_it_back() -> None:
     assert dead.phase is Phase.FAILED
 
 
+def test_a_node_that_returns_after_a_cut_fetch_has_it_gone_on_with_and_no_failure_is_counted() -> (
+    None
+):
+    away = Observation(False, "is unreachable: no answer", None, False, None)
+    lost = loading(phase=Phase.UNKNOWN, phase_before=Phase.FETCHING, lost_at=2.0)
+    assert advance(lost, away, LIMITS, 3.0) is lost
+    back = advance(lost, seen(None), LIMITS, 4.0)
+    assert (back.phase, back.failures, back.lost_at) == (Phase.PENDING, 0, None)
+    again = advance(back, away, LIMITS, 5.0)
+    assert (again.phase, again.lost_at) == (Phase.UNKNOWN, 5.0)
+    assert advance(again, seen(None), LIMITS, 6.0).phase is Phase.PENDING
+
+
 def test_backoff_doubles_to_ten_minutes_and_is_forgotten_after_ten_good_ones() -> None:
     assert [backoff_s(n) for n in (1, 2, 3, 4, 7, 50)] == [10, 20, 40, 80, 600, 600]
     again = failed(loading(failures=5, ready_at=0.0, phase=Phase.READY), "x", now=700.0)

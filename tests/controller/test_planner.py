@@ -9,6 +9,7 @@ from llmgw_core.catalog.model import Mode, Scaling
 from llmgw_core.controller.planner import Demand, Kind, World, plan
 from llmgw_core.controller.replica import Phase
 from llmgw_core.nodes.facts import NodeState
+from llmgw_core.placement.rooms import Weights
 from tests.controller.worlds import CPU, apply, model, replica, room, settle
 
 
@@ -95,6 +96,53 @@ def test_nothing_starts_while_the_mirror_pulls_its_weights_and_the_reason_says_s
     planned = plan(world)
     assert planned.actions == ()
     assert planned.pending_reason("m") == "the mirror pulls it"
+
+
+def test_weights_that_only_nodes_hold_start_there_and_nowhere_else() -> None:
+    needs = {"m": Weights("q/v1", missing="the mirror has no q/v1")}
+    holder = room("b", weights=frozenset({"q/v1"}))
+    nowhere = plan(World(0.0, (model(),), (room("a"),), weights=needs))
+    assert nowhere.actions == ()
+    assert nowhere.pending_reason("m") == "the mirror has no q/v1"
+    two = plan(World(0.0, (model(count=2),), (room("a"), holder), weights=needs))
+    assert {a.nodes for a in two.actions} == {("b",)}
+    failed = replica(model(), 1, "a", Phase.FAILED, retry_at=0.0)
+    assert plan(World(1.0, (model(),), (room("a"),), (failed,), weights=needs)).actions == ()
+    there = replica(model(), 1, "b", Phase.FAILED, retry_at=0.0)
+    (again,) = plan(World(1.0, (model(),), (holder,), (there,), weights=needs)).actions
+    assert again.kind is Kind.RETRY
+
+
+def test_nobody_is_stopped_for_a_successor_whose_weights_are_not_there_yet() -> None:
+    old, now = model(), replace(model(), source="mirror:q/v2/")
+    runs = replica(old, 1, "a")
+    small = room("a", cores=1.0)
+    world = World(0.0, (now,), (small,), (runs,), waiting={"m": "the mirror pulls it"})
+    assert plan(world).actions == ()
+    lost = replace(world, waiting={}, weights={"m": Weights("q/v2", missing="the mirror lost it")})
+    assert plan(lost).actions == ()
+    full = replace(
+        lost, rooms=(replace(small, disk_free_gb=1.0),), weights={"m": Weights("q/v2", 9)}
+    )
+    assert plan(full).actions == ()
+    assert "disk" in plan(full).pending_reason("m")
+    (stop,) = plan(replace(lost, weights={"m": Weights("q/v2", 1)})).actions
+    assert stop.kind is Kind.STOP
+
+
+def test_a_fetch_that_was_cut_off_is_gone_on_with_once_the_node_is_back() -> None:
+    cut = replica(model(), 1, "a", Phase.PENDING)
+    (again,) = plan(World(0.0, (model(),), (room("a"),), (cut,))).actions
+    assert (again.kind, again.why) == (Kind.RETRY, "its node is back")
+
+
+def test_an_old_fetch_ends_once_its_successor_is_on_its_way() -> None:
+    old, now = model(), replace(model(), source="/w/other.gguf")
+    fetching = replica(old, 1, "a", Phase.FETCHING)
+    alone = World(0.0, (now,), (room("a"),), (fetching,))
+    assert [a.kind for a in plan(alone).actions] == [Kind.START]
+    two = replace(alone, replicas=(fetching, replica(now, 2, "a", Phase.FETCHING)))
+    assert [(a.kind, a.replica) for a in plan(two).actions] == [(Kind.STOP, "m.1")]
 
 
 def test_a_changed_profile_rolls_new_before_old_where_there_is_room() -> None:

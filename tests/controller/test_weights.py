@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -20,6 +21,8 @@ from llmgw_core.errors import EngineFailed
 from llmgw_core.ledger.events import EventLog
 from llmgw_core.mirror.link import Address
 from llmgw_core.mirror.versions import FileState, MirrorFile, MirrorVersion
+from llmgw_core.nodes.api import NodeHandle
+from llmgw_core.nodes.weights import HeldFile, HeldVersion
 from tests.controller.worlds import CPU
 
 
@@ -85,7 +88,57 @@ def test_a_version_that_is_whole_is_needed_and_one_that_is_not_is_waited_for() -
     half = replace(QWEN, files=(file("a.gguf", FileState.FETCHING, done=4),))
     said = WeightsKeeper(Shelf(half)).waiting(model("mirror:qwen/v1/"))
     assert "40 %" in said
-    assert "llmgw run mirror pull" in weights.waiting(model("mirror:other/v1/"))
+
+
+def test_what_the_mirror_lost_can_start_only_where_it_is_held() -> None:
+    lost = WeightsKeeper(Shelf())
+    need = lost.need(model("mirror:qwen/v1/"))
+    assert need is not None
+    assert (need.key, lost.waiting(model("mirror:qwen/v1/"))) == ("qwen/v1", "")
+    assert "llmgw run mirror pull" in need.missing
+    damaged = replace(QWEN, files=(file("a.gguf", FileState.DAMAGED),))
+    need = WeightsKeeper(Shelf(damaged)).need(model("mirror:qwen/v1/"))
+    assert need is not None
+    assert "is not whole" in need.missing
+
+
+class Holds:
+    """A node with these versions."""
+
+    config = NodeConfig("n1", host="10.9.9.9")
+
+    def __init__(self, **files: str) -> None:
+        self.held = {name: HeldFile(10, sha) for name, sha in files.items()}
+
+    async def weights(self) -> dict[str, HeldVersion]:
+        return {"qwen/v1": HeldVersion(complete=bool(self.held), files=self.held)}
+
+    def weights_path(self, key: str, file: str = "") -> str:
+        return f"/s/weights/{key}/{file}".rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("held", "source", "state", "found"),
+    [
+        ({"a": "0" * 64}, "mirror:qwen/v1/", None, "/s/weights/qwen/v1/a"),
+        ({"a": "0" * 64}, "mirror:qwen/v1/a", None, "/s/weights/qwen/v1/a"),
+        ({"a": "0" * 64, "b": "0" * 64}, "mirror:qwen/v1/", None, "/s/weights/qwen/v1/"),
+        ({"a": "0" * 64}, "mirror:qwen/v1/", FileState.DAMAGED, "/s/weights/qwen/v1/a"),
+        ({"a": "1" * 64}, "mirror:qwen/v1/", FileState.DAMAGED, None),
+        ({"a": "0" * 64}, "mirror:qwen/v1/b", None, None),
+        ({}, "mirror:qwen/v1/", None, None),
+    ],
+)
+async def test_a_node_that_holds_all_needs_no_mirror(
+    held: dict[str, str], source: str, state: FileState | None, found: str | None
+) -> None:
+    shelf = Shelf() if state is None else Shelf(replace(QWEN, files=(file("a", state),)))
+    weights, node = WeightsKeeper(shelf), cast(NodeHandle, Holds(**held))
+    if found is None:
+        with pytest.raises(EngineFailed, match="qwen/v1"):
+            await weights.locate(node, model(source), lambda _: None)
+    else:
+        assert await weights.locate(node, model(source), lambda _: None) == found
 
 
 def test_a_hubs_source_is_pulled_for_models_that_may_run_and_says_how_far_that_is() -> None:
