@@ -279,6 +279,8 @@ class ControllerView(msgspec.Struct, frozen=True):
     """How long the last tick took."""
     config_errors: tuple[str, ...] = ()
     """Where a reload failed: the sentences; the old configuration stays in force."""
+    frozen: str = ""
+    """Why replicas on nodes that are away are not replaced: this machine itself is suspected."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):

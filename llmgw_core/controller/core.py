@@ -127,6 +127,8 @@ class Controller:
         """Set by a command that ends the engine; whoever runs the controller waits for it."""
         self.plan = Plan((), ())
         self.config_errors: tuple[str, ...] = ()
+        self.frozen = ""
+        """Why this machine is suspected to be cut off, and nothing is replaced."""
         self.halted = False
         """No more planning: replicas are being stopped for good."""
         self.handed_over = False
@@ -203,6 +205,7 @@ class Controller:
     def tick(self) -> None:
         """One round: observe, plan, act, publish. Never waits."""
         self.observer.observe()
+        self._suspect()
         self.weights.want(filter(self.appraiser.may_pull, self.keeper.catalog))
         self.plan = plan(self.world())
         if not self.halted:
@@ -218,6 +221,15 @@ class Controller:
             node = self.fleet.nodes.get(replica.node)
             model = self.keeper.catalog.find(replica.model)
             self.peaks.record(replica, model, node.facts if node else None, self.now())
+
+    def _suspect(self) -> None:
+        """Freeze where many nodes went away at once, and say so."""
+        frozen = self.observer.suspicion()
+        if bool(frozen) != bool(self.frozen):
+            kind = "controller.frozen" if frozen else "controller.thawed"
+            text = frozen or "the nodes are back: replicas are replaced again where they are lost"
+            self.events.add(kind, text, severity="warning" if frozen else "info")
+        self.frozen = frozen
 
     def _waiting(self) -> dict[str, str]:
         """Why models cannot start anywhere yet: what has to be fetched is looked at first."""
@@ -262,6 +274,7 @@ class Controller:
             unread=tuple(self.observer.unread()),
             weights=self.weights.needs(self.keeper.catalog),
             waiting=self._waiting(),
+            frozen=self.frozen,
             barred=self.appraiser.barred(self.keeper.catalog),
         )
 
@@ -295,4 +308,5 @@ class Controller:
             loop_lag_s=self._lag_s,
             tick_s=self._tick_s,
             config_errors=self.config_errors,
+            frozen=self.frozen,
         )

@@ -12,6 +12,7 @@ from llmgw_core.controller.lifecycle import Limits, Observation, advance
 from llmgw_core.controller.render import NodeSeen
 from llmgw_core.controller.replica import Phase, Replica, adopted
 from llmgw_core.controller.roster import Roster
+from llmgw_core.controller.suspicion import Standing, suspicion
 from llmgw_core.controller.watch import Watcher
 from llmgw_core.errors import RefusedBecause
 from llmgw_core.ledger.events import EventLog
@@ -73,6 +74,18 @@ class Observer:
             refused = node.status.state is NodeState.REFUSED
             if not (refused and never_let_in in node.status.reason):
                 yield name
+
+    def suspicion(self) -> str:
+        """Why this machine itself is suspected to be cut off; empty where it is not."""
+        return suspicion(
+            Standing(
+                name,
+                node.status.since if node.status.state is NodeState.UNREACHABLE else None,
+                given_up=name in self._keeper.cordons,
+            )
+            for name, node in self._fleet.nodes.items()
+            if name in self._ever_read
+        )
 
     def _seen(self, node: NodeHandle) -> NodeSeen:
         state = node.status.state

@@ -46,6 +46,8 @@ class World:
     """By model: what a node must hold or fetch. Models whose weights are on the nodes lack."""
     barred: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By model: nodes that cannot run it, and why."""
+    frozen: str = ""
+    """Why replicas on nodes that are away are not replaced, however long that lasts."""
     waiting: Mapping[str, str] = field(default_factory=dict)
     """By model: why it cannot start anywhere yet, such as weights that the mirror still pulls."""
 
@@ -265,7 +267,8 @@ class _Planner:
     def _given_up(self, replica: Replica) -> bool:
         """Whether its node is away for so long that it no longer counts."""
         return (
-            replica.phase is Phase.UNKNOWN
+            not self.world.frozen
+            and replica.phase is Phase.UNKNOWN
             and replica.lost_at is not None
             and self.world.now - replica.lost_at > self.world.node_grace_s
         )

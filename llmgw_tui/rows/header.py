@@ -55,6 +55,8 @@ def header(standing: Standing, snapshot: Snapshot | None, now: float) -> list[Pi
         )
         if snapshot.controller.config_errors:
             pieces.append(Piece((Part("configuration has errors", "failed"),), 2))
+        if snapshot.controller.frozen:
+            pieces.append(Piece((Part("FROZEN: many nodes away at once", "failed"),), 1))
     if standing.paused:
         pieces.append(Piece((Part(" PAUSED ", "badge"),), 1, right=True))
     if standing.read_only:

@@ -83,6 +83,15 @@ def test_an_unreachable_node_is_given_its_grace_and_then_replaced_never_doubled(
     assert len(settle(back).replicas) == 1
 
 
+def test_nothing_is_replaced_while_this_machine_itself_is_suspected() -> None:
+    of = model()
+    gone = replica(of, 1, "a", Phase.UNKNOWN, lost_at=0.0)
+    rooms = (room("a", state=NodeState.UNREACHABLE), room("b"))
+    world = World(now=1000.0, models=(of,), rooms=rooms, replicas=(gone,))
+    assert [a.nodes for a in plan(world).actions] == [("b",)]
+    assert plan(replace(world, frozen="many nodes went away together")).actions == ()
+
+
 def test_nothing_starts_while_a_node_that_may_run_it_already_was_not_heard_from() -> None:
     world = World(0.0, (model(),), (room("a"), room("b")), unread=("b",))
     planned = plan(world)
