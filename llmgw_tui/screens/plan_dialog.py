@@ -97,6 +97,14 @@ class PlanDialog(Dialog[Outcome]):
         """Why it cannot be done at all."""
         return self.view.refusal if self.view is not None else ""
 
+    def warning(self) -> str:
+        """What would keep it from running today."""
+        return self.view.warning if self.view is not None else ""
+
+    def consequence(self) -> str:
+        """What will happen."""
+        return said.consequence(self.view.where) if self.view is not None else ""
+
     def wrong(self) -> dict[str, str]:
         """What is wrong, by field."""
         return problems(self.form()) if self.view is not None else {}
@@ -302,8 +310,8 @@ class PlanDialog(Dialog[Outcome]):
         self.query_one("#dialog").border_title = escaped_title(self.title_now())
         refusal = self.refusal()
         self._part("refusal", refusal or self._error, "bad", "✖")
-        self._part("warning", self.view.warning if self.view is not None else "", "warns", "▲")
-        where = said.consequence(self.view.where) if self.view is not None else ""
+        self._part("warning", self.warning(), "warns", "▲")
+        where = self.consequence()
         self._part("where", "" if refusal or self._error else where, "says", "")
         self._part("message", self._message, "bad", "")
         self.query_one("#go", Button).disabled = bool(
