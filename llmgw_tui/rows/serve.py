@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llmgw_core.api.serve_views import MeasuredView, MemoryPartView, ServePlanView, WhereView
+from llmgw_core.api.serve_views import MeasuredView, ServePlanView, WhereView
 from llmgw_tui.rows import words
 
 GIB = 1024**3
 OBSTACLES_SHOWN = 3
-_PARTS = {
-    "weights": "weights", "kv": "KV cache", "state": "state", "engine": "engine",
-    "prompt_cache": "prompt cache", "checkpoints": "checkpoints", "mmproj": "projector",
-}  # fmt: skip
 
 
 def size(count: int | None) -> str:
@@ -83,21 +79,11 @@ def _slots(view: ServePlanView) -> str:
 
 
 def _memory(view: ServePlanView, typed: str) -> str:
-    basis = _sum(view.parts) if view.parts else view.memory_basis
-    estimate = f"GiB = {basis}" if basis else "GiB"
+    estimate = f"GiB = {view.memory_basis}" if view.memory_basis else "GiB"
     planned = view.filled.get("memory", "")
     if planned and typed.strip() != planned:
         estimate += f" · the plan says {planned}"
     return estimate + (f" · {measured(view.measured)}" if view.measured is not None else "")
-
-
-def _sum(parts: tuple[MemoryPartView, ...]) -> str:
-    return " + ".join(_summand(part) for part in parts if part.bytes)
-
-
-def _summand(part: MemoryPartView) -> str:
-    text = f"{_PARTS.get(part.name, part.name)} {part.bytes / GIB:.1f}"
-    return f"{text} ({part.text})" if part.name in ("kv", "state") and part.text else text
 
 
 def measured(seen: MeasuredView) -> str:

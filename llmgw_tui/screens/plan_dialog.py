@@ -45,9 +45,6 @@ class PlanDialog(Dialog[Outcome]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings_for(Scope.SERVE),
         Binding("up", "app.focus_previous", show=False),
-        Binding("down", "app.focus_next", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
     ]
     AUTO_FOCUS: ClassVar[str | None] = "#field-name Input"
     app: ConsoleApp
@@ -179,6 +176,8 @@ class PlanDialog(Dialog[Outcome]):
     @on(FieldBox.Edited)
     def _edited(self, event: FieldBox.Edited) -> None:
         event.stop()
+        box = self.box(event.field)
+        box.being_typed = box.value != event.value
         self._wanted = False
         self._message = ""
         self.edited(event.field, event.value)
@@ -209,11 +208,6 @@ class PlanDialog(Dialog[Outcome]):
             self.go()
         elif event.button.id == "toml":
             self.show_toml()
-
-    def action_page(self, pages: int) -> None:
-        """Scroll the fields by a page."""
-        fields = self.query_one("#fields", VerticalScroll)
-        fields.scroll_relative(y=pages * max(1, fields.size.height - 1), animate=False)
 
     def show_toml(self) -> None:
         """The entry as a text that could stand in the configuration."""
@@ -281,7 +275,7 @@ class PlanDialog(Dialog[Outcome]):
         A text that cannot be shown as it is counts as typed the way it is shown.
         """
         for name in FIELDS:
-            if name in self.typed or name not in view.form:
+            if name in self.typed or name not in view.form or self.box(name).being_typed:
                 continue
             text = clean(view.form[name])
             if FIELDS[name].picked:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from llmgw_tui.app import ConsoleApp
 
 SOURCES = (
-    ("mirror:MODEL/VERSION", "a version of the mirror; MODEL alone for its newest"),
-    ("hf:ORG/REPO", "a repository of a model hub, or hf:ORG/REPO:FILE for one file of it"),
+    ("mirror:MODEL/VERSION", "in the mirror; MODEL alone for its newest"),
+    ("hf:ORG/REPO", "of a model hub; with :FILE for one file of it"),
     ("https://…", "an address of weights"),
     ("/models/x.gguf", "a file or folder on nodes"),
 )

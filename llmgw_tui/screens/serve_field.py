@@ -99,6 +99,11 @@ class Pick(Widget, can_focus=True):
 class FieldBox(Vertical):
     """One field; a message tells what a person has put into it."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "app.focus_previous", show=False),  # else the list of fields would scroll
+        Binding("down", "app.focus_next", show=False),
+    ]
+
     class Edited(Message):
         """A person changed the value."""
 
@@ -119,6 +124,8 @@ class FieldBox(Vertical):
         self.field = field
         self._shown = clean(value)
         self._said = ("", "")
+        self.being_typed = False
+        """A change is on its way to the dialog."""
         self._fixed = fixed
 
     def compose(self) -> ComposeResult:
@@ -147,10 +154,10 @@ class FieldBox(Vertical):
         return self.query_one(Input).value
 
     def put(self, text: str) -> None:
-        """Show a value that no person typed; the cursor stays where it makes sense."""
-        if self._shown != text:
+        """Show a value that no person typed, unless one is typing there just now."""
+        editor = self.query_one(Input)
+        if self._shown != text and editor.value == self._shown:
             self._shown = text
-            editor = self.query_one(Input)
             editor.value = text
             editor.cursor_position = len(text)
 
@@ -179,6 +186,7 @@ class FieldBox(Vertical):
         event.stop()
         if event.value != self._shown:  # else it is what was put there, not what a person typed
             self._shown = event.value
+            self.being_typed = True
             self.post_message(self.Edited(self.field.name, event.value))
 
     @on(Pick.Changed)

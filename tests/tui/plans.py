@@ -39,7 +39,8 @@ def gemma(fields: Mapping[str, str] | None = None, **changes: object) -> ServePl
     usual = ServePlanView(
         model="gemma-3-27b-it", version="v2", source=f"{SOURCE}/", engine="llamacpp",
         profile="cpu", files=3, ctx_pool=pool, min_memory_gb=memory,
-        memory_basis="weights 15.4 GB + KV cache 3.1 GB", cpu_cores=8, refusal="",
+        memory_basis=f"weights 15.4 GB + KV cache {kv:.1f} GB (10 full layers; 52 window layers "
+        "hold 4608 tokens) + 0.9 GB for the engine + 0.5 GB prompt cache", cpu_cores=8, refusal="",
         warning="", already=False, bytes=int(15.4 * GIB), parallel=slots,
         slot_context=pool, context_length=131072,
         cores_basis="half of n1's 16, the smallest node that fits",

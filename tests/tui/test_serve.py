@@ -342,7 +342,7 @@ async def test_every_field_explains_itself() -> None:
             assert line == box.field.help  # type: ignore[union-attr]
             assert c.app.focused.region.y < 22  # type: ignore[union-attr]
             seen.add(line)
-            await c.press("tab")
+            await c.press("down")
         assert len(seen) == 22
 
 
