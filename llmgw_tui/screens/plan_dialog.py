@@ -44,7 +44,9 @@ class PlanDialog(Dialog[Outcome]):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings_for(Scope.SERVE),
-        Binding("up", "app.focus_previous", show=False),
+        # before the keys after them are given to a field: else fast typing lands in the wrong one
+        Binding("tab,down", "app.focus_next", show=False, priority=True),
+        Binding("shift+tab,up", "app.focus_previous", show=False, priority=True),
     ]
     AUTO_FOCUS: ClassVar[str | None] = "#field-name Input"
     app: ConsoleApp
@@ -62,6 +64,8 @@ class PlanDialog(Dialog[Outcome]):
         self.view: ServePlanView | None = None
         """The newest plan."""
         self._first = dict(values)
+        self._seen = {name: clean(values.get(name, "")) for name in FIELDS}
+        """What each field held when it was looked at last."""
         self._answered: Question | None = None
         """What the newest plan answers."""
         self._error = ""
@@ -177,10 +181,14 @@ class PlanDialog(Dialog[Outcome]):
     def _edited(self, event: FieldBox.Edited) -> None:
         event.stop()
         box = self.box(event.field)
-        box.being_typed = box.value != event.value
+        value = box.value
+        box.being_typed = value != event.value
+        if value == self._seen[event.field]:
+            return  # caught up with before
+        self._seen[event.field] = value
         self._wanted = False
         self._message = ""
-        self.edited(event.field, event.value)
+        self.edited(event.field, value)
         self.show_all()
 
     def edited(self, name: str, value: str) -> None:
@@ -227,6 +235,7 @@ class PlanDialog(Dialog[Outcome]):
         """Do it, as soon as the plan of just this form is known."""
         if self._waiting:
             return
+        self._catch_up()
         wrong = self.wrong()
         if wrong:
             self.box(next(iter(wrong))).query("Input, Pick").first().focus()
@@ -239,6 +248,14 @@ class PlanDialog(Dialog[Outcome]):
             self._waiting = True
             self._tell("Asking the engine…", bad=False)
             self.app.orders.give([self.command()], self._done)
+
+    def _catch_up(self) -> None:
+        """Take what was typed just before the key: its message may still be on the way."""
+        for name in FIELDS:
+            value = self.box(name).value
+            if value != self._seen[name]:
+                self._seen[name] = value
+                self.edited(name, value)
 
     def _done(self, outcomes: list[Outcome]) -> None:
         self._waiting = False
@@ -277,7 +294,7 @@ class PlanDialog(Dialog[Outcome]):
         for name in FIELDS:
             if name in self.typed or name not in view.form or self.box(name).being_typed:
                 continue
-            text = clean(view.form[name])
+            text = self._seen[name] = clean(view.form[name])
             if FIELDS[name].picked:
                 self.box(name).offer(choices(name, view, text), text)
             else:

@@ -99,11 +99,6 @@ class Pick(Widget, can_focus=True):
 class FieldBox(Vertical):
     """One field; a message tells what a person has put into it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", show=False),  # else the list of fields would scroll
-        Binding("down", "app.focus_next", show=False),
-    ]
-
     class Edited(Message):
         """A person changed the value."""
 
