@@ -18,6 +18,7 @@ from llmgw_core.config import Config
 from llmgw_core.controller.appraisals import Appraiser
 from llmgw_core.controller.demand import DemandMeter
 from llmgw_core.controller.executor import Executor, Means
+from llmgw_core.controller.failures import FailureBook
 from llmgw_core.controller.gateway_handle import GatewayHandle
 from llmgw_core.controller.keeper import Keeper
 from llmgw_core.controller.mirror_handle import MirrorHandle
@@ -127,6 +128,7 @@ class Controller:
         """Set by a command that ends the engine; whoever runs the controller waits for it."""
         self.plan = Plan((), ())
         self.config_errors: tuple[str, ...] = ()
+        self._failures = FailureBook()
         self.frozen = ""
         """Why this machine is suspected to be cut off, and nothing is replaced."""
         self.halted = False
@@ -274,6 +276,7 @@ class Controller:
             unread=tuple(self.observer.unread()),
             weights=self.weights.needs(self.keeper.catalog),
             waiting=self._waiting(),
+            avoid=self._failures.read(self.roster, self.now()),
             frozen=self.frozen,
             barred=self.appraiser.barred(self.keeper.catalog),
         )

@@ -46,6 +46,8 @@ class World:
     """By model: what a node must hold or fetch. Models whose weights are on the nodes lack."""
     barred: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By model: nodes that cannot run it, and why."""
+    avoid: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By model: nodes where it failed lately, and how; used only where nothing else fits."""
     frozen: str = ""
     """Why replicas on nodes that are away are not replaced, however long that lasts."""
     waiting: Mapping[str, str] = field(default_factory=dict)
@@ -148,7 +150,7 @@ class _Planner:
         current = [r for r in counted if not self._outdated(model, r)]
         old = [r for r in counted if self._outdated(model, r)]
         self._surplus(current, count, why)
-        self._retries(_keep(current, count))
+        self._retries(model, _keep(current, count))
         lacking = count - len(current)
         if lacking > 0:
             placed = self._start(model, lacking if not old else min(lacking, 1))
@@ -179,7 +181,7 @@ class _Planner:
             if replica.id not in kept:
                 self.stop(replica, why)
 
-    def _retries(self, replicas: Iterable[Replica]) -> None:
+    def _retries(self, model: Model, replicas: Iterable[Replica]) -> None:
         for replica in replicas:
             due = replica.retry_at is None or replica.retry_at <= self.world.now
             cut_off = replica.phase is Phase.PENDING
@@ -193,6 +195,8 @@ class _Planner:
             elif room is None or room.state is not NodeState.READY:
                 did = "it waits" if cut_off else "it failed"
                 self.stop(replica, f"{did}, and its node is {_state(room)}")
+            elif replica.phase is Phase.FAILED and self._goes_elsewhere(model, replica):
+                self.stop(replica, f"it {self._avoided(model)[replica.node]}; another is tried")
             elif waits:
                 self.pending.append(Pending(replica.model, replica.profile, None, waits))
             else:
@@ -207,7 +211,10 @@ class _Planner:
             return 0
         weights, barred = self._needs(model)
         for number in range(count):
-            placed, obstacles = place(model, self.rooms, weights, barred)
+            avoided = {**self._avoided(model), **barred}
+            placed, obstacles = place(model, self.rooms, weights, avoided)
+            if placed is None and avoided != barred:  # nothing better is left
+                placed, obstacles = place(model, self.rooms, weights, barred)
             if placed is None:
                 self.pending += [_pending(model, obstacle) for obstacle in obstacles]
                 return number
@@ -224,6 +231,17 @@ class _Planner:
     def _needs(self, model: Model) -> tuple[Weights | None, Mapping[str, str]]:
         world = self.world
         return world.weights.get(model.name), world.barred.get(model.name, {})
+
+    def _avoided(self, model: Model) -> Mapping[str, str]:
+        return self.world.avoid.get(model.name, {})
+
+    def _goes_elsewhere(self, model: Model, replica: Replica) -> bool:
+        """Whether it failed here so often that another node, which would take it, comes first."""
+        avoided = self._avoided(model)
+        if replica.node not in avoided or self._kept_waiting(model):
+            return False
+        weights, barred = self._needs(model)
+        return place(model, self.rooms, weights, {**avoided, **barred})[0] is not None
 
     def _kept_waiting(self, model: Model) -> str:
         """Why no replica of it can start anywhere now; empty where room alone decides."""

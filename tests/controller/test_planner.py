@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmgw_core.catalog.model import Mode, Scaling
+from llmgw_core.controller.failures import FailureBook
 from llmgw_core.controller.planner import Demand, Kind, World, plan
 from llmgw_core.controller.replica import Phase
 from llmgw_core.nodes.facts import NodeState
@@ -81,6 +82,39 @@ def test_an_unreachable_node_is_given_its_grace_and_then_replaced_never_doubled(
     (stop,) = plan(back).actions
     assert stop.kind is Kind.STOP
     assert len(settle(back).replicas) == 1
+
+
+def test_what_fails_again_and_again_on_one_node_is_tried_on_another() -> None:
+    of = model()
+    failing = replica(of, 1, "a", Phase.FAILED, failures=3, retry_at=0.0, reason="no AVX")
+    book = FailureBook()
+    world = World(now=1.0, models=(of,), rooms=(room("a"), room("b")), replicas=(failing,))
+    world = replace(world, avoid=book.read(world.replicas, 1.0))
+    (stop,) = plan(world).actions
+    assert stop.kind is Kind.STOP
+    assert "failed there 3 times: no AVX" in stop.why
+    (start,) = plan(replace(world, replicas=())).actions
+    assert start.nodes == ("b",)
+
+
+def test_where_no_other_node_fits_it_is_tried_again_in_place() -> None:
+    of = model()
+    failing = replica(of, 1, "a", Phase.FAILED, failures=3, retry_at=0.0)
+    avoid = FailureBook().read((failing,), 1.0)
+    world = World(now=1.0, models=(of,), rooms=(room("a"),), replicas=(failing,), avoid=avoid)
+    assert [a.kind for a in plan(world).actions] == [Kind.RETRY]
+    assert [a.nodes for a in plan(replace(world, replicas=())).actions] == [("a",)]
+
+
+def test_failures_are_forgotten_in_time_and_with_a_new_revision() -> None:
+    of = model()
+    book = FailureBook()
+    failing = replica(of, 1, "a", Phase.FAILED, failures=3)
+    assert book.read((failing,), 0.0) == {"m": {"a": "failed there 3 times: "}}
+    assert book.read((), 599.0)
+    assert book.read((replace(failing, revision="other", failures=0),), 599.0) == {}
+    assert book.read((failing,), 0.0)
+    assert book.read((), 601.0) == {}
 
 
 def test_nothing_is_replaced_while_this_machine_itself_is_suspected() -> None:
