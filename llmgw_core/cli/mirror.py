@@ -220,7 +220,9 @@ def remove(context: typer.Context, key: Key, as_json: Json = False) -> None:
         from llmgw_core.mirror.names import read_mirror
 
         named = read_mirror(key)
-        freed = store_of(place).remove(named.model, named.version, _users(place, named.key))
+        store = store_of(place)
+        used = _users(place, store, named.model, named.version)
+        freed = store.remove(named.model, named.version, used)
         _told(
             f"{named.key} is removed, {_size(freed)} are free again",
             {"model": named.model, "version": named.version, "freed_bytes": freed},
@@ -297,18 +299,25 @@ def _ask(place: Place, command: str, key: str, as_json: bool) -> None:
     _told(result.text, result.data, as_json)
 
 
-def _users(place: Place, key: str) -> list[str]:
+def _users(place: Place, store: Store, model: str, version: str) -> list[str]:
     """Models of the catalog as it is written whose source is this version."""
     from llmgw_core.catalog.overlay import DIRECTORY, Overlay, load_catalog
     from llmgw_core.catalog.sources import MirrorSource, read_source
     from llmgw_core.config_file import load_config
+    from llmgw_core.mirror.manifest import ManifestDamaged
+    from llmgw_core.mirror.names import shown
 
     loaded = load_catalog(load_config(place.config_file), Overlay(place.state / DIRECTORY))
+    try:
+        stored = store.version(model, version)
+    except ManifestDamaged:
+        stored = None
     found = []
-    for model in loaded.catalog:
-        source = read_source(model.source)
-        if isinstance(source, MirrorSource) and source.key == key:
-            found.append(model.name)
+    for user in loaded.catalog:
+        source = read_source(user.source)
+        named = isinstance(source, MirrorSource) and source.key == f"{model}/{version}"
+        if named or (stored and stored.of_source(user.source, shown(user.source))):
+            found.append(user.name)
     return found
 
 

@@ -71,12 +71,14 @@ class Appraiser:
         handles: Callable[[], Mapping[str, NodeHandle]],
         places: Callable[[], Places],
         kick: Callable[[], None],
+        look_at: Callable[[Model], str] = lambda model: model.source,
     ) -> None:
         self._models = models
         self._nodes = nodes
         self._handles = handles
         self._places = places
         self._kick = kick
+        self._look_at = look_at
         self._kept: dict[tuple[str, tuple[str, ...]], _Kept] = {}
         self._new = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -171,7 +173,7 @@ class Appraiser:
         looked = before.looked if before else None
         if looked is None:
             try:
-                looked = await look(model.source, self._places(), whole=False)
+                looked = await look(self._look_at(model), self._places(), whole=False)
             except NotFound:
                 away = isinstance(read_source(model.source), HubSource | UrlSource)
                 return Appraisal(refusal="" if not away else "it is not there"), False

@@ -113,6 +113,7 @@ class Controller:
             handles=lambda: self.fleet.nodes,
             places=self.places,
             kick=self.kick,
+            look_at=self.weights.look_at,
         )
         self._snapshots = SnapshotMaker(
             keeper=parts.keeper,

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llmgw_core.api.views import MirrorVersionView, MirrorView
@@ -48,6 +48,15 @@ class _Tried:
     again_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """What opens a version, while the secret stays the same."""
+
+    secret: str = field(repr=False)
+    until: float
+    token: str = field(repr=False)
+
+
 class MirrorKeeper:
     """Satisfies ``MirrorHandle``; also carries out what people ask of the mirror."""
 
@@ -71,7 +80,7 @@ class MirrorKeeper:
         self._stored: tuple[MirrorVersion, ...] = ()
         self._free: int | None = None
         self._look = asyncio.Event()
-        self._tokens: dict[tuple[str, str], tuple[float, str]] = {}
+        self._tokens: dict[tuple[str, str], _Token] = {}
         self._tried: dict[str, _Tried] = {}
         self._stopping = False
         self._book = PullBook(state / "pulls.json")
@@ -107,8 +116,8 @@ class MirrorKeeper:
 
     def find(self, source: str) -> MirrorVersion | None:
         """The newest version that was pulled from a source (as it was asked for)."""
-        known = shown(source)
-        found = [v for v in self.versions if v.source in (source, known)]
+        meant = (v.of_source(source, shown(source)) for v in self.versions)
+        found = [v for v in meant if v is not None]
         return max(found, key=lambda v: (v.complete, v.created or 0.0), default=None)
 
     def pulling(self, source: str) -> str:
@@ -117,7 +126,7 @@ class MirrorKeeper:
         if pull is None:
             return ""
         if pull.error is not None and pull.done:
-            return str(pull.error)
+            return f"that failed and is tried again: {pull.error}"
         if pull.version is None:
             return "it is being looked up"
         total, done = pull.version.bytes_total, pull.version.bytes_done
@@ -162,11 +171,11 @@ class MirrorKeeper:
         """What opens one version to a node for a day; the same one for half of it."""
         now = self._clock()
         kept = self._tokens.get((model, version))
-        if kept is None or kept[0] < now + TOKEN_LASTS_S / 2:
+        if kept is None or kept.secret != self._secret or kept.until < now + TOKEN_LASTS_S / 2:
             until = now + TOKEN_LASTS_S
-            kept = (until, fetch_token(self._secret, model, version, expires=until))
-            self._tokens[model, version] = kept
-        return kept[1]
+            token = fetch_token(self._secret, model, version, expires=until)
+            kept = self._tokens[model, version] = _Token(self._secret, until, token)
+        return kept.token
 
     async def run(self) -> None:
         """Keep it running until cancelled; the server goes on, pulls end and can be resumed."""
@@ -253,7 +262,9 @@ class MirrorKeeper:
         if pull.error is not None:
             self._tell("mirror.failed", f"the pull of {name} ended: {pull.error}", "warning")
         else:
-            self._tried.pop(pull.request.source, None)
+            tried = self._tried.get(pull.request.source)
+            if tried is not None:  # not at once again, should it turn out to be of no use
+                tried.times = 0
             self._tell("mirror.pulled", f"{name} is in the mirror")
         self._look.set()
         self._kick()

@@ -18,6 +18,7 @@ from llmgw_core.controller.mirror_handle import MirrorHandle
 from llmgw_core.controller.weights_handle import Fetched
 from llmgw_core.errors import EngineFailed
 from llmgw_core.gguf.splits import part_name, split_name
+from llmgw_core.mirror.inspect import main_file
 from llmgw_core.mirror.versions import FileState, MirrorFile, MirrorVersion
 from llmgw_core.nodes.api import NodeHandle
 from llmgw_core.nodes.fetching import ensure_weights, stop_fetch
@@ -123,6 +124,16 @@ class WeightsKeeper:
             return next((v for v in self._mirror.versions if v.name == source.key), None)
         return self._mirror.find(model.source)
 
+    def look_at(self, model: Model) -> str:
+        """Where its header is best read: what the mirror holds whole is not asked of the hub."""
+        version = self.version(model)
+        away = isinstance(read_source(model.source), HubSource | UrlSource)
+        if not away or version is None or not version.complete:
+            return model.source
+        names = [file.file for file in version.files]
+        main = main_file(names) if version.asked else None
+        return f"mirror:{version.name}/{main or ''}"
+
     async def locate(
         self, node: NodeHandle, model: Model, progress: Callable[[Fetched], None]
     ) -> str:
@@ -175,8 +186,9 @@ class WeightsKeeper:
 
     def _push(self) -> Pusher:
         """One for all nodes, so that they take turns."""
-        if self._pusher is None:
-            self._pusher = Pusher(self._mirror.root, at_once=PUSHES_AT_ONCE)
+        root = self._mirror.root
+        if self._pusher is None or self._pusher.root != root:
+            self._pusher = Pusher(root, at_once=PUSHES_AT_ONCE)
         return self._pusher
 
     async def abandon(self, node: NodeHandle, key: str) -> None:

@@ -47,6 +47,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str = ""
     revision: str = ""
     created: float | None = None
+    asked: dict[str, tuple[str, ...]] = {}
+    """By source that was pulled into it: the files that it means, where there are several."""
     format: int = FORMAT
 
     def entry(self, file: str) -> Entry | None:
@@ -58,6 +60,14 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         merged = {entry.file: entry for entry in self.files}
         merged.update((entry.file, entry) for entry in entries)
         return msgspec.structs.replace(self, files=tuple(merged.values()))
+
+    def asked_for(self, source: str, files: Iterable[str]) -> Manifest:
+        """With one more source that means these of its files."""
+        asked = dict(self.asked)
+        if self.source not in asked and self.files:
+            asked[self.source] = tuple(entry.file for entry in self.files)
+        asked[source] = tuple(files)
+        return msgspec.structs.replace(self, asked=asked)
 
 
 def read(path: Path) -> Manifest | None:

@@ -212,12 +212,17 @@ class _Pull:
             for remote in self._listing.files
             if self._made.entry(remote.file) is None or remote.file in waiting
         ]
-        made = self._made.put(entries)
+        listing = self._listing
+        names = [remote.file for remote in listing.files]
+        made = self._made.asked_for(listing.source, names).put(entries)
         if not any(entry.state is not FileState.WAITING for entry in made.files):
             # nothing of an earlier source is here, only what it would have had
-            listing = self._listing
             made = msgspec.structs.replace(
-                made, files=tuple(entries), source=listing.source, revision=listing.revision
+                made,
+                files=tuple(entries),
+                source=listing.source,
+                revision=listing.revision,
+                asked={listing.source: tuple(names)},
             )
         check_files(entry.file for entry in made.files)
         self._made = made

@@ -173,6 +173,7 @@ class Store:
             source=found.source,
             revision=found.revision,
             created=found.created,
+            asked=found.asked,
         )
 
     def _file(self, found: Manifest, entry: Entry) -> MirrorFile:

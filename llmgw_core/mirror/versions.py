@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -47,6 +47,8 @@ class MirrorVersion:
     revision: str = ""
     """The hub's commit, or the server's ETag; empty where there is none."""
     created: float | None = None
+    asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By source that was pulled into it: the files that it means."""
     trouble: str = ""
     """Why nothing is known about it, where its manifest cannot be read."""
 
@@ -54,6 +56,16 @@ class MirrorVersion:
     def name(self) -> str:
         """``MODEL/VERSION``."""
         return f"{self.model}/{self.version}"
+
+    def of_source(self, *spellings: str) -> MirrorVersion | None:
+        """The part of it that a source means, by any of its spellings; None where it is none of
+        those that were pulled into it.
+        """
+        for source in spellings:
+            files = self.asked.get(source)
+            if files is not None:
+                return replace(self, files=tuple(f for f in self.files if f.file in files))
+        return self if self.source in spellings else None
 
     @property
     def complete(self) -> bool:

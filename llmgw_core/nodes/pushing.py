@@ -64,7 +64,7 @@ class Pusher:
         at_once: int = 2,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._root = root
+        self.root = root
         self._slots = asyncio.Semaphore(at_once)
         self._clock = clock
 
@@ -98,7 +98,7 @@ class Pusher:
         name, tunnel = node.config.name, node.ssh_route()
         if tunnel is None:
             raise RemoteFailed(f"{job.key} cannot be pushed: {name} is not reached", exit_status=-1)
-        folder = self._root / job.key
+        folder = self.root / job.key
         files = (PushFile(f.path, f.size, f.sha256, str(folder / f.path)) for f in job.files)
         state = node.facts.state_dir if node.facts is not None else node.config.state_dir
         return PushOrder(tunnel, name, state, job.key, tuple(files))

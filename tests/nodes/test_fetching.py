@@ -327,6 +327,24 @@ async def test_a_disk_that_fills_up_meanwhile(
         await umount.wait()
 
 
+async def test_two_that_need_other_files_of_a_version_do_not_undo_each_other(
+    node: LocalNode, shelf: Shelf
+) -> None:
+    shelf.contents = {"a b.gguf": b"a" * STEP, "b.gguf": b"b" * 2 * STEP, "c/d.gguf": b"d"}
+    whole = shelf.job()
+    jobs = [replace(whole, files=(file,)) for file in whole.files]
+    for job in jobs:
+        await ensure(node, job)
+    held = (await node.weights())[KEY]
+    assert [held.satisfies(job) for job in jobs] == [True, True, True]
+    assert held.satisfies(whole)
+    (Path(await ensure(node, jobs[0]))).unlink()
+    await ensure(node, jobs[1])
+    held = (await node.weights())[KEY]
+    assert [held.satisfies(job) for job in jobs] == [False, True, True]
+    assert [path for path, _ in shelf.asked] == ["a b.gguf", "b.gguf", "c/d.gguf"]
+
+
 async def test_stopped_it_leaves_no_process_and_goes_on_later(
     node: LocalNode, state: Path, shelf: Shelf
 ) -> None:

@@ -315,13 +315,32 @@ bring_all() {
 
 finish() { # the mark of a whole version
   : >"$complete.new" || give_up 74 "cannot write $complete: the disk is full"
+  mine='
+'
   while read -r want sha url word <&5; do
     name=$(decode "$word")
     stamp_of "$whole/$name"
+    mine="$mine$name
+"
     echo "$sha $stamp $name" >>"$complete.new" || give_up 74 "cannot write $complete: the disk is full"
   done
+  keep_others
   mv -f "$complete.new" "$complete" || give_up 74 "cannot write $complete"
   rm -f "$verified" "$part"/*
+}
+
+keep_others() { # another model may need other files of this version
+  [ -f "$complete" ] || return 0
+  while read -r sha size mtime name; do
+    case $mine in
+      *"
+$name
+"*) continue ;;
+    esac
+    stamp_of "$whole/$name"
+    [ "$stamp" = "$size $mtime" ] || continue
+    echo "$sha $stamp $name" >>"$complete.new" || give_up 74 "cannot write $complete: the disk is full"
+  done <"$complete"
 }
 
 main() {

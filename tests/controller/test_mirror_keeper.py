@@ -1,0 +1,101 @@
+"""What the mirror's keeper finds, wants and gives out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llmgw_core.catalog.model import Model
+from llmgw_core.config import Config, MirrorConfig
+from llmgw_core.controller.keeper import Keeper
+from llmgw_core.controller.mirror_keeper import MirrorKeeper
+from llmgw_core.controller.pulls import PullRequest
+from llmgw_core.controller.weights import WeightsKeeper
+from llmgw_core.mirror.tokens import Verdict, judge
+from tests.controller.worlds import CPU
+from tests.mirror.origin import Origin, publish, serving
+
+REPO = "org/smol-GGUF"
+FILES = {"m-Q4_K_M.gguf": b"four" * 999, "m-Q8_0.gguf": b"eight" * 999}
+SOURCES = [f"hf:{REPO}:{name}" for name in FILES]
+
+
+@pytest.fixture
+def hub() -> Iterator[Origin]:
+    with serving() as origin, serving() as store:
+        publish(origin, store, REPO, FILES)
+        yield origin
+
+
+@asynccontextmanager
+async def keeping(folder: Path, endpoint: str = "") -> AsyncIterator[MirrorKeeper]:
+    keeper = Keeper(folder, None, lambda: 0.0)
+    keeper.config = replace(Config(), mirror=MirrorConfig(hub_endpoint=endpoint))
+    mirror = MirrorKeeper(folder, keeper, clock=lambda: 0.0)
+    try:
+        yield mirror
+    finally:
+        await mirror.pulls.aclose()
+
+
+async def pulled(mirror: MirrorKeeper, source: str) -> None:
+    pull = mirror.pulls.begin(PullRequest(source))
+    assert pull.task is not None
+    await asyncio.gather(pull.task)
+    assert pull.error is None
+    await mirror.refresh()
+
+
+async def test_two_files_of_one_state_of_a_repository_are_each_found_by_their_own_source(
+    tmp_path: Path, hub: Origin
+) -> None:
+    async with keeping(tmp_path, hub.base) as mirror:
+        for source in SOURCES:
+            await pulled(mirror, source)
+        (version,) = mirror.versions
+        assert len(version.files) == 2
+        for source, name in zip(SOURCES, FILES, strict=True):
+            found = mirror.find(source)
+            assert found is not None
+            assert [file.file for file in found.files] == [name]
+            assert found.complete
+            model = Model("m", source, (CPU,))
+            assert WeightsKeeper(mirror).look_at(model) == f"mirror:{version.name}/{name}"
+        assert mirror.find(f"hf:{REPO}:m-Q2_K.gguf") is None
+
+
+async def test_a_pull_that_was_of_no_use_is_not_begun_again_at_once(
+    tmp_path: Path, hub: Origin
+) -> None:
+    async with keeping(tmp_path, hub.base) as mirror:
+        mirror.want(SOURCES[0])
+        (pull,) = mirror.pulls.all
+        assert pull.task is not None
+        await asyncio.gather(pull.task)
+        mirror.want(SOURCES[0])  # what it brought was not seen yet
+        assert mirror.pulls.all == (pull,)
+
+
+async def test_a_new_secret_makes_new_tokens(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as mirror:
+        mirror._secret = "old" * 20
+        old = mirror.token("m", "v")
+        assert mirror.token("m", "v") == old
+        mirror._secret = "new" * 20
+        new = mirror.token("m", "v")
+        assert judge("new" * 20, new, version=("m", "v"), now=1.0) is Verdict.VERSION
+
+
+async def test_pushes_come_from_where_the_mirror_is_now(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as mirror:
+        weights = WeightsKeeper(mirror)
+        first = weights._push()
+        assert weights._push() is first
+        keeper = mirror._keeper
+        keeper.config = replace(keeper.config, mirror=MirrorConfig(path=str(tmp_path / "other")))
+        assert weights._push().root == tmp_path / "other"
