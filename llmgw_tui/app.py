@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import ClassVar, Literal
 
+from textual import events
 from textual.app import App
 from textual.binding import BindingType
 
@@ -31,6 +32,7 @@ from llmgw_tui.screens.main import MainScreen
 from llmgw_tui.state import EngineLink, Phase
 from llmgw_tui.targets import Selection
 from llmgw_tui.themes import status_variable_defaults
+from llmgw_tui.typing_ahead import KeysInOrder
 from llmgw_tui.verbs import Verbs
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class ConsoleApp(App[int]):
         self.verbs = Verbs(self)
         self.looks = Looks(self, options.theme, options.console_theme_dirs)
         self.looks.first()
+        self.keys_typed = KeysInOrder(self, self._deliver, time.monotonic)
         self.going_on = asyncio.Event()
         """Set unless the screen is paused."""
         self.going_on.set()
@@ -228,6 +231,16 @@ class ConsoleApp(App[int]):
         return complete(line, self.shown, self.available_themes)
 
     # acting
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys from the terminal go one after the other; all else as Textual has it."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            await self.keys_typed.take(event)
+        else:
+            await super().on_event(event)
+
+    async def _deliver(self, key: events.Key) -> None:
+        await super().on_event(key)
 
     def action_act(self, action_id: str) -> None:
         """A key was pressed."""

@@ -74,6 +74,10 @@ class Console:
         """
         for _ in range(ROUNDS):
             await self.pilot._wait_for_screen()
+        async with asyncio.timeout(WAIT_S):
+            while self.app.is_running and not self.app.keys_typed.idle:
+                await asyncio.sleep(0)
+                await self.pilot._wait_for_screen()
 
     async def settle(self) -> None:
         """Show the engine's newest, and let everything be painted."""
