@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from llmgw_core.api.views import MirrorVersionView, MirrorView
 from llmgw_core.config import MirrorConfig, NodeConfig
 from llmgw_core.controller.keeper import Keeper
@@ -78,6 +80,8 @@ class MirrorKeeper:
         self._reason = ""
         self._secret = ""
         self._stored: tuple[MirrorVersion, ...] = ()
+        self._ended: dict[str, MirrorVersion] = {}
+        """What pulls left that ended since the store was looked at."""
         self._free: int | None = None
         self._look = asyncio.Event()
         self._tokens: dict[tuple[str, str], _Token] = {}
@@ -110,7 +114,8 @@ class MirrorKeeper:
     @property
     def versions(self) -> tuple[MirrorVersion, ...]:
         """What it holds and pulls, as last looked at; a running pull's own word comes first."""
-        live = {p.version.name: p.version for p in self.pulls.all if p.running and p.version}
+        live = dict(self._ended)
+        live.update((p.version.name, p.version) for p in self.pulls.all if p.running and p.version)
         stored = [live.pop(version.name, version) for version in self._stored]
         return (*stored, *live.values())
 
@@ -243,8 +248,11 @@ class MirrorKeeper:
     async def refresh(self) -> None:
         """Look at the store now."""
         try:
-            store = self.store
+            store, ended = self.store, dict(self._ended)
             self._stored = await asyncio.to_thread(store.versions)
+            for name, version in ended.items():
+                if self._ended.get(name) is version:
+                    del self._ended[name]
             self._free = await asyncio.to_thread(store.free_bytes)
         except (LlmgwError, OSError) as error:
             log.warning("mirror.store_unread error=%s", error)
@@ -258,6 +266,8 @@ class MirrorKeeper:
             return
         if self._closing:
             return
+        if pull.version is not None:
+            self._ended[pull.version.name] = pull.version
         name = pull.version.name if pull.version else shown(pull.request.source)
         if pull.error is not None:
             self._tell("mirror.failed", f"the pull of {name} ended: {pull.error}", "warning")
@@ -331,7 +341,10 @@ class MirrorKeeper:
 
     def _version_view(self, version: MirrorVersion) -> MirrorVersionView:
         pull = self.pulls.of_version(version.model, version.version)
-        return version_view(version, pulling=pull is not None)
+        view = version_view(version, pulling=pull is not None)
+        if pull is not None or version.complete or view.error:
+            return view
+        return msgspec.structs.replace(view, error=self.pulls.why_ended(version.name))
 
 
 def _named(pull: Pull) -> PullRequest:

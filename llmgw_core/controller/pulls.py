@@ -86,6 +86,11 @@ class Pulls:
                 return pull
         return None
 
+    def why_ended(self, name: str) -> str:
+        """How the last pull of ``MODEL/VERSION`` ended; empty where it did not fail."""
+        last = next((p for p in reversed(self.all) if p.version and p.version.name == name), None)
+        return str(last.error) if last is not None and last.done and last.error else ""
+
     def begin(self, request: PullRequest) -> Pull:
         """Begin a pull, or find the one that runs already."""
         key = (request.source, request.model, request.version)

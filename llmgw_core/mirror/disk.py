@@ -66,7 +66,9 @@ def check_space(folder: Path, needed: int, *, hint: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + SPARE_BYTES:
         raise LlmgwError(
-            f"{folder} has {amount(free)} free and {amount(needed)} are needed", hint=hint
+            f"{folder} has {amount(free)} free and {amount(needed)} are needed "
+            f"beside {amount(SPARE_BYTES)} that stay free",
+            hint=hint,
         )
 
 

@@ -239,7 +239,8 @@ class _Pull:
         free = self._store.free_bytes()
         if needed and free is not None and free < needed + SPARE_BYTES:
             raise LlmgwError(
-                f"{self._store.root} has {amount(free)} free and {amount(needed)} are needed",
+                f"{self._store.root} has {amount(free)} free and {amount(needed)} are needed "
+                f"beside {amount(SPARE_BYTES)} that stay free",
                 hint="free some space or put it elsewhere ([mirror] path)",
             )
 

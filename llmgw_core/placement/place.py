@@ -140,7 +140,11 @@ def _disk_refusals(room: Room, weights: Weights | None) -> list[str]:
     free = room.disk_free_gb
     if free is None or free >= weights.size_gb:
         return []
-    return [f"needs {weights.size_gb:.1f} GiB of disk for the weights, {free:.1f} are free"]
+    return [f"needs {_disk(weights.size_gb)} of disk for the weights, {_disk(free)} are free"]
+
+
+def _disk(gb: float) -> str:
+    return f"{gb:.1f} GiB" if gb >= 1 else f"{gb * 1024:.0f} MiB"
 
 
 def _gpu_refusals(profile: Profile, room: Room) -> list[str]:

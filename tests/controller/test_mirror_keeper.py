@@ -26,10 +26,16 @@ SOURCES = [f"hf:{REPO}:{name}" for name in FILES]
 
 
 @pytest.fixture
-def hub() -> Iterator[Origin]:
+def served() -> Iterator[tuple[Origin, Origin]]:
+    """A hub, and the server that it sends for weights to."""
     with serving() as origin, serving() as store:
         publish(origin, store, REPO, FILES)
-        yield origin
+        yield origin, store
+
+
+@pytest.fixture
+def hub(served: tuple[Origin, Origin]) -> Origin:
+    return served[0]
 
 
 @asynccontextmanager
@@ -99,3 +105,32 @@ async def test_pushes_come_from_where_the_mirror_is_now(tmp_path: Path) -> None:
         keeper = mirror._keeper
         keeper.config = replace(keeper.config, mirror=MirrorConfig(path=str(tmp_path / "other")))
         assert weights._push().root == tmp_path / "other"
+
+
+async def test_what_a_pull_left_is_known_before_the_store_is_looked_at(
+    tmp_path: Path, hub: Origin
+) -> None:
+    async with keeping(tmp_path, hub.base) as mirror:
+        pull = mirror.pulls.begin(PullRequest(SOURCES[0]))
+        assert pull.task is not None
+        await asyncio.gather(pull.task)
+        assert [v.state for v in mirror.view().versions] == ["done"]
+        await mirror.refresh()
+        assert [v.state for v in mirror.view().versions] == ["done"]
+        assert mirror.versions[0] is not pull.version
+
+
+async def test_why_a_pull_ended_is_shown_with_its_version(
+    tmp_path: Path, served: tuple[Origin, Origin]
+) -> None:
+    hub, store = served
+    store.hold_at = 100
+    async with keeping(tmp_path, hub.base) as mirror:
+        pull = mirror.pulls.begin(PullRequest(SOURCES[0]))
+        await asyncio.to_thread(store.holding.wait, 30)
+        await mirror.pulls.known(pull)
+        await mirror.pulls.cancel(pull)
+        await mirror.refresh()
+        (view,) = mirror.view().versions
+        assert view.state == "incomplete"
+        assert view.error == "it was cancelled; what has come is kept"

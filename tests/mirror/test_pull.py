@@ -410,7 +410,9 @@ async def test_a_disk_without_room_is_said_before_anything_is_written(
     origin: Origin, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Store, "free_bytes", lambda _: 1_000_000)
-    with pytest.raises(LlmgwError, match="has 1 MB free and 3 MB are needed; free some space"):
+    with pytest.raises(
+        LlmgwError, match="has 1 MB free and 3 MB are needed beside 67 MB that stay free; free"
+    ):
         await get(store, origin.put("/a.gguf", CONTENT))
     assert origin.sent == 0
     assert store.versions() == ()

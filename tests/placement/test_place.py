@@ -145,7 +145,10 @@ def test_a_node_without_disk_for_the_weights_is_refused_with_figures() -> None:
     full = room("full", disk_free_gb=3.0)
     placed, obstacles = place(MODEL, {"full": full}, weights)
     assert placed is None
-    assert obstacles[0].reason == "needs 4.0 GiB of disk for the weights, 3.0 are free"
+    assert obstacles[0].reason == "needs 4.0 GiB of disk for the weights, 3.0 GiB are free"
+    tiny = {"tiny": room("tiny", disk_free_gb=0.06)}
+    _, obstacles = place(MODEL, tiny, Weights("qwen/v1", 0.09))
+    assert obstacles[0].reason == "needs 92 MiB of disk for the weights, 61 MiB are free"
     for fine in (replace(full, weights=frozenset({"qwen/v1"})), replace(full, disk_free_gb=None)):
         assert place(MODEL, {"full": fine}, weights)[0] is not None
 
