@@ -50,6 +50,8 @@ class Wish:
     """None takes 4 slots, or 1 where each slot holds a state of its own."""
     unified: bool = True
     kv_type: str = "f16"
+    name: str = ""
+    """Under which it is to be served; empty takes the mirror's name of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def plan_serve(version: MirrorVersion, known: Known, wish: Wish | None = None) -
         wish: context pool, slots and cache type, where they were chosen.
     """
     wish = wish or Wish()
+    name = wish.name or version.model
     engine, extension = _engine(version)
     total = weights_bytes(version)
     weights = total - known.mmproj_bytes if total and known.mmproj_bytes else total
@@ -120,9 +123,9 @@ def plan_serve(version: MirrorVersion, known: Known, wish: Wish | None = None) -
         min_memory_gb=size.min_memory_gb,
         memory_basis=size.basis,
         cpu_cores=cores,
-        refusal=_refusal(version, known, engine, extension),
+        refusal=_refusal(version, known, engine, extension, name),
         warning=_warning(known.fleet, engine, extension, size),
-        already=version.model in known.declared or version.model in known.added,
+        already=name in known.declared or name in known.added,
         weights_bytes=total,
         parallel=size.parallel,
         kv_type=wish.kv_type,
@@ -155,10 +158,10 @@ def _engine(version: MirrorVersion) -> tuple[str, str]:
     return "", (suffixes[0] if suffixes else "") or first
 
 
-def _refusal(version: MirrorVersion, known: Known, engine: str, extension: str) -> str:
-    if version.model in known.declared:
+def _refusal(version: MirrorVersion, known: Known, engine: str, extension: str, name: str) -> str:
+    if name in known.declared:
         return (
-            f"{version.model} is declared in the configuration: change it there, "
+            f"{name} is declared in the configuration: change it there, "
             "or serve this under another name"
         )
     if not engine:

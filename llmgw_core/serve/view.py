@@ -32,6 +32,7 @@ def wish_of(fields: Mapping[str, str]) -> Wish:
         ctx_pool=_whole(fields.get("ctx_pool")) or Wish().ctx_pool,
         parallel=_whole(fields.get("parallel")),
         kv_type=fields.get("kv_type") or "f16",
+        name=(fields.get("name") or "").strip(),
     )
 
 

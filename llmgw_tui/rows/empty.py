@@ -16,8 +16,8 @@ Add one to {config} and type :reload
 
 NO_MODELS = """No models yet.
 
-Add one to {config} and type :reload, or run
-llmgw run serve SOURCE
+Press n to serve weights (of the mirror, a hub, a URL or a node),
+or add a model to {config} and type :reload.
 
   [[models]]
   name = "smollm2"

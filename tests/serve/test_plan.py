@@ -129,3 +129,9 @@ def test_names_of_files_are_shown_harmless_and_short(name: str) -> None:
     assert refusal
     assert refusal.isprintable()
     assert len(refusal) < 300
+
+
+def test_a_declared_name_is_refused_until_another_one_is_typed() -> None:
+    assert "configuration" in plan_8b(declared=("m", "n")).refusal
+    assert plan_8b(Wish(name="other"), declared=("m", "n")).refusal == ""
+    assert "n is declared" in plan_8b(Wish(name="n"), declared=("m", "n")).refusal

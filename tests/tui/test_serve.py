@@ -268,7 +268,7 @@ async def test_a_dead_controller_is_one_sentence_and_no_key_waits() -> None:
         await c.press("end", "2")
         await c.until(lambda: dialog._error != "")
         assert dialog.box("name").value == "gemma-3-27b-it2"
-        assert c.screen.count("✖") == 1
+        await c.until(lambda: c.screen.count("✖") == 1)
         assert str(dialog.query_one("#refusal").render()).count("engine") == 1
         await c.press("escape")
         assert not isinstance(c.app.screen, PlanDialog)
