@@ -10,7 +10,7 @@ from llmgw_core.api.views import CommandResult
 from llmgw_core.controller.core import Controller
 from llmgw_core.controller.mirror_keeper import MirrorKeeper
 from llmgw_core.controller.pulls import PullRequest
-from llmgw_core.errors import InvalidInput, Refused
+from llmgw_core.errors import InvalidInput, LlmgwError, Refused
 from llmgw_core.mirror.looks import version_view
 from llmgw_core.mirror.names import read_mirror, read_pull, shown
 
@@ -74,11 +74,30 @@ class MirrorCommands:
         named = read_mirror(_key(args))
         used = self._controller.weights.users(self._controller.keeper.catalog).get(named.key, ())
         freed = await self._mirror.remove(named.model, named.version, used)
+        gone, kept = await self._remove_from_nodes(named.key)
         text = f"{named.key} is removed, {freed / 1e9:.1f} GB are free again"
+        if gone:
+            text += f"; its copies on {', '.join(gone)} are removed too"
+        if kept:
+            text += "; " + "; ".join(kept)
         self._controller.events.add("mirror.removed", f"{actor}: {text}", actor=actor)
         return CommandResult(
             text, {"model": named.model, "version": named.version, "freed_bytes": freed}
         )
+
+    async def _remove_from_nodes(self, key: str) -> tuple[list[str], list[str]]:
+        """Take a version away from the nodes that hold it; where it went, and why it did not."""
+        gone, kept = [], []
+        for name, node in self._controller.fleet.nodes.items():
+            if node.facts is None or key not in (node.facts.weights or ()):
+                continue
+            try:
+                await node.remove_weights(key)
+            except LlmgwError as error:
+                kept.append(f"its copy on {name} stays: {error}")
+            else:
+                gone.append(name)
+        return gone, kept
 
     async def _verify(self, args: Args) -> CommandResult:
         wanted = (

@@ -213,7 +213,7 @@ class MirrorKeeper:
                     self._reason = ""
             except (LlmgwError, OSError) as error:
                 if str(error) != self._reason:
-                    log.warning("mirror.down error=%s", error)
+                    self._tell("mirror.down", f"the mirror does not serve: {error}", "warning")
                 self._address, self._reason = None, str(error)
             await asyncio.sleep(ENSURE_EVERY_S)
 

@@ -145,6 +145,12 @@ async def test_pull_serve_chat(
     assert again["where"]["fetch_bytes"] == 0
     assert again["where"]["held_by"] == ["n1"]
 
+    await cluster.do("remove", name="smol")
+    await cluster.until(lambda s: not s.replicas, "the replica has stopped")
+    told = await cluster.do("mirror.rm", model="smol", version="v1")
+    assert "its copies on n1 are removed too" in told.text
+    assert not list((cluster.folder / "node" / "weights").rglob("*.gguf"))
+
 
 async def test_a_source_of_the_hub_is_pulled_by_itself_and_survives_a_killed_controller(
     cluster: Cluster, hub: tuple[Origin, Origin]
