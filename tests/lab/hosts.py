@@ -43,9 +43,14 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process in a host, by its pid as this machine counts."""
+    """A process in a host."""
 
     pid: int
+    """As this machine counts."""
+    inside: int
+    """As the host counts."""
+    parent: int
+    """As this machine counts."""
     uid: int
     words: tuple[str, ...]
     """Its command line."""
@@ -159,6 +164,7 @@ class Host:
         net = f"--net=/proc/{ground.pid}/root/run/netns/{self.name}"
         ages = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
         born = [f"--{name}=-{int(time.clock_gettime(clock))}" for name, clock in ages.items()]
+        self._pid = 0
         self._process = subprocess.Popen(
             [*ground.enter("--mount", "--pid", net), "unshare", "--mount", "--uts", "--ipc",
              "--pid", "--time", *born, "--fork", "--kill-child", "--",
@@ -254,8 +260,14 @@ class Host:
         self.await_sshd()
 
     def processes(self) -> list[Process]:
-        """What runs there."""
-        return list(_processes(os.readlink(f"/proc/{self.pid}/ns/pid")))
+        """What runs there; nothing where it is off."""
+        if not self.is_on:
+            return []
+        try:
+            space = os.readlink(f"/proc/{self._pid}/ns/pid")
+        except OSError:  # it is being turned off or on
+            return []
+        return list(_processes(space))
 
     def clean(self) -> None:
         """End what the user left running, and empty the user's home and what lies in /tmp."""
@@ -271,11 +283,22 @@ def _processes(space: str) -> Iterator[Process]:
             continue
         try:
             if os.readlink(entry / "ns" / "pid") == space:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                uid = (entry / "cmdline").stat().st_uid
-                yield Process(int(entry.name), uid, tuple(words[:-1]))
+                yield _process(entry)
         except OSError:  # it has ended meanwhile
             continue
+
+
+def _process(entry: Path) -> Process:
+    words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    lines = (entry / "status").read_text().splitlines()
+    said = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
+    return Process(
+        pid=int(entry.name),
+        inside=int(said["NSpid"][-1]),
+        parent=int(said["PPid"][0]),
+        uid=int(said["Uid"][0]),
+        words=tuple(words[:-1]),
+    )
 
 
 def _account(path: Path, line: str, *, mode: int = 0o644) -> None:
