@@ -27,6 +27,7 @@ from llmgw_core.controller.peak_watch import PeakWatch
 from llmgw_core.controller.planner import Plan, World, booking_of, holds, plan
 from llmgw_core.controller.publish import Publisher
 from llmgw_core.controller.render import room_of
+from llmgw_core.controller.replica import Phase
 from llmgw_core.controller.roster import Roster
 from llmgw_core.controller.routes import route_models
 from llmgw_core.controller.snapshots import SnapshotMaker
@@ -292,8 +293,12 @@ class Controller:
                 tunnels[name] = tunnel
         reasons = {m.name: self.plan.pending_reason(m.name) for m in self.keeper.catalog}
         endpoints = self.watcher.endpoints
-        models = route_models(self.keeper.catalog, self.roster, endpoints, tunnels, reasons)
-        self.gateway.publish(models, tunnels)
+        unsettled = self.observer.unsettled()
+        models = route_models(
+            self.keeper.catalog, self.roster, endpoints, tunnels, reasons, unsettled
+        )
+        lost = tuple(sorted(r.id for r in self.roster if r.phase is Phase.UNKNOWN))
+        self.gateway.publish(models, tunnels, lost)
 
     def snapshot(self) -> Snapshot:
         """Everything that faces see, now."""

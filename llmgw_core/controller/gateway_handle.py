@@ -25,7 +25,12 @@ class GatewayHandle(Protocol):
         """Keep it running and informed until cancelled; cancelling leaves it running."""
         ...
 
-    def publish(self, models: tuple[RouteModel, ...], tunnels: Mapping[str, Tunnel]) -> None:
+    def publish(
+        self,
+        models: tuple[RouteModel, ...],
+        tunnels: Mapping[str, Tunnel],
+        lost: tuple[str, ...] = (),
+    ) -> None:
         """Make this its table, now or when it is next heard from."""
         ...
 

@@ -38,6 +38,8 @@ class GatewayKeeper:
         self._report: Report | None = None
         self._table = Table(version=int(time.time() * 1000))
         self._sent: Table | None = None
+        self._published = False
+        """Until then a gateway that was found keeps the table of the controller before."""
         self._changed = asyncio.Event()
         self._reported = asyncio.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,11 +67,18 @@ class GatewayKeeper:
             open_connections=report.open_connections,
         )
 
-    def publish(self, models: tuple[RouteModel, ...], tunnels: Mapping[str, Tunnel]) -> None:
+    def publish(
+        self,
+        models: tuple[RouteModel, ...],
+        tunnels: Mapping[str, Tunnel],
+        lost: tuple[str, ...] = (),
+    ) -> None:
         """Make this its table, now or when it is next heard from."""
-        if models == self._table.models and dict(tunnels) == self._table.tunnels:
+        table = Table(self._table.version, models, dict(tunnels), lost)
+        if self._published and table == self._table:
             return
-        self._table = Table(self._table.version + 1, models, dict(tunnels))
+        self._published = True
+        self._table = msgspec.structs.replace(table, version=table.version + 1)
         self._changed.set()
 
     async def drained(self, replica_id: str, *, timeout_s: float) -> bool:
@@ -164,7 +173,7 @@ class GatewayKeeper:
     async def _send_tables(self, link: GatewayLink) -> None:
         while True:
             self._changed.clear()
-            if self._sent is not self._table:
+            if self._published and self._sent is not self._table:
                 self._sent = self._table
                 await link.send_table(self._table)
                 await link.ask_report()

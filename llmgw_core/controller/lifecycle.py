@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from llmgw_core.controller.replica import BACKOFF_RESET_S, Health, Phase, Replica, backoff_s
+from llmgw_core.controller.replica import (
+    ADOPTED,
+    BACKOFF_RESET_S,
+    Health,
+    Phase,
+    Replica,
+    backoff_s,
+)
 from llmgw_core.nodes.instance import InstanceState, InstanceStatus
 
 
@@ -157,7 +164,7 @@ def _answered(replica: Replica, health: Health | None, now: float) -> Replica:
     if health.healthy and health.serves:
         if replica.phase is Phase.READY:
             return replace(replica, answered_at=health.at, reason="")
-        was_adopted = replica.reason == "adopted"
+        was_adopted = replica.reason == ADOPTED
         took = now - replica.started if replica.started is not None else None
         return replace(
             replica,

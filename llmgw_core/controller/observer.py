@@ -10,7 +10,7 @@ from llmgw_core.catalog.model import DEFAULT_STARTUP_TIMEOUT_S
 from llmgw_core.controller.keeper import Keeper
 from llmgw_core.controller.lifecycle import Limits, Observation, advance
 from llmgw_core.controller.render import NodeSeen
-from llmgw_core.controller.replica import Phase, Replica, adopted
+from llmgw_core.controller.replica import ADOPTED, Phase, Replica, adopted
 from llmgw_core.controller.roster import Roster
 from llmgw_core.controller.suspicion import Standing, suspicion
 from llmgw_core.controller.watch import Watcher
@@ -74,6 +74,19 @@ class Observer:
             refused = node.status.state is NodeState.REFUSED
             if not (refused and never_let_in in node.status.reason):
                 yield name
+
+    def unsettled(self) -> frozenset[str]:
+        """Models of which it is not known yet, since the start, whether and where they are served:
+        their node, or the engine that was found there, has not been heard."""
+        if any(True for _ in self.unread()):
+            return frozenset(model.name for model in self._keeper.catalog)
+        return frozenset(
+            replica.model
+            for replica in self._roster
+            if replica.phase is Phase.LOADING
+            and replica.reason == ADOPTED
+            and ((watched := self._watcher.of(replica)) is None or watched.health is None)
+        )
 
     def suspicion(self) -> str:
         """Why this machine itself is suspected to be cut off; empty where it is not."""

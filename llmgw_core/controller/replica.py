@@ -40,6 +40,10 @@ class Phase(StrEnum):
         return self in (Phase.PENDING, Phase.FETCHING, Phase.STARTING, Phase.LOADING)
 
 
+ADOPTED = "adopted"
+"""The reason of a replica that was found running, until its engine has been heard."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One wanted or running copy. Times: ``since``-like ones in Unix seconds."""
@@ -154,7 +158,7 @@ def adopted(node: str, status: InstanceStatus, *, now: float) -> Replica | None:
         since=now,
         instance=status.name,
         engine=str(record.get("engine") or ""),
-        reason="adopted" if status.state.alive else f"found {status.state}",
+        reason=ADOPTED if status.state.alive else f"found {status.state}",
         retry_at=None if status.state.alive else now,
         exit_status=status.exit_status,
         port=int(record.get("port") or 0) or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.replica import Phase, Replica
@@ -16,6 +17,7 @@ def route_models(
     endpoints: Mapping[str, Endpoint],
     tunnels: Mapping[str, Tunnel],
     reasons: Mapping[str, str],
+    unsettled: AbstractSet[str] = frozenset(),
 ) -> tuple[RouteModel, ...]:
     """What clients may ask for, and where it is served.
 
@@ -25,12 +27,21 @@ def route_models(
         endpoints: where each replica is reached, by replica id.
         tunnels: nodes that the gateway reaches by SSH, by name.
         reasons: why a model lacks replicas, by model name.
+        unsettled: models of which it is not known yet whether and where they are served.
     """
     by_model: dict[str, list[Replica]] = {}
     for replica in replicas:
         by_model.setdefault(replica.model, []).append(replica)
     return tuple(
-        _route(model, by_model.get(model.name, []), endpoints, tunnels, reasons) for model in models
+        _route(
+            model,
+            by_model.get(model.name, []),
+            endpoints,
+            tunnels,
+            reasons.get(model.name, ""),
+            held=model.name in unsettled,
+        )
+        for model in models
     )
 
 
@@ -39,7 +50,9 @@ def _route(
     replicas: list[Replica],
     endpoints: Mapping[str, Endpoint],
     tunnels: Mapping[str, Tunnel],
-    reasons: Mapping[str, str],
+    reason: str,
+    *,
+    held: bool,
 ) -> RouteModel:
     targets = []
     for replica in sorted(replicas, key=lambda r: r.id):
@@ -63,13 +76,14 @@ def _route(
         aliases=model.aliases,
         targets=tuple(targets),
         state="ready" if targets else model_state(model, replicas),
-        reason="" if targets else reasons.get(model.name, ""),
+        reason="" if targets else reason,
         description=model.description,
         context_length=model.context_length,
         max_output=model.max_output,
         owned_by=model.owner or "llmgw",
         routing_profile=model.routing_profile.value,
         fallbacks=model.fallbacks,
+        held=held and not targets,
     )
 
 

@@ -69,7 +69,7 @@ class Gateway:
     def set_table(self, table: Table) -> None:
         """Put another table in force; running requests go on where they are."""
         self.state.set_table(table)
-        self.tunnels.update(table.tunnels)
+        self.tunnels.update(self.state.directory.table.tunnels)
         targets = self.state.directory.targets.values()
         self.pool.retain({address_of(target) for target in targets})
 

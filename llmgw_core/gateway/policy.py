@@ -11,6 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from llmgw_core.gateway.body import Ask
 from llmgw_core.gateway.errors import unknown_model
 from llmgw_core.gateway.headers import Header
@@ -31,11 +33,30 @@ class Load:
 IDLE = Load()
 
 
+def in_force(table: Table, before: Table) -> Table:
+    """The table, with the targets of the one before for models of which nobody knows better yet.
+
+    A controller that takes over a gateway in service learns only bit by bit what runs where.
+    """
+    known = {model.name: model for model in before.models}
+    models = tuple(
+        msgspec.structs.replace(model, targets=old.targets, state=old.state, reason=old.reason)
+        if model.held and (old := known.get(model.name)) is not None
+        else model
+        for model in table.models
+    )
+    if not any(model.held for model in models):
+        return table
+    tunnels = {**before.tunnels, **table.tunnels}
+    return msgspec.structs.replace(table, models=models, tunnels=tunnels)
+
+
 class Directory:
     """A table, indexed by every name that a client may use."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        self.lost = frozenset(table.lost)
         self.names: dict[str, RouteModel] = {}
         for model in table.models:
             for alias in model.aliases:

@@ -233,7 +233,7 @@ class Exchange:
         now = self._services.loop.time()
         if head is not None:
             self._head, self._head_at = head, now
-            if head.status == 503 and self._hand_over(ended):
+            if head.status == 503 and self._hand_over("answered 503", ended=ended):
                 return
         if data:
             self._chunks += chunks
@@ -251,15 +251,15 @@ class Exchange:
             self._finish(Outcome.DONE)
         self._client.send(b"", data, ended)
 
-    def _hand_over(self, ended: bool) -> bool:
-        """A replica that says it cannot serve now: whether another was asked instead."""
+    def _hand_over(self, why: str, *, ended: bool = False) -> bool:
+        """A replica that cannot serve now: whether another was asked instead."""
         loads, now = self._services.state.loads, self._services.loop.time()
         model = self._services.state.directory.find(self._model.name)
         if model is None or not candidates(model.targets, loads, now, self._tried):
             return False
         if not ended and self._connection is not None:
             self._connection.abort()
-        self._next_target("answered 503")
+        self._next_target(why)
         return True
 
     def _commit(self, data: bytes, ended: bool) -> None:
@@ -363,6 +363,8 @@ class Exchange:
         """Look at the deadlines."""
         if self._over or self._deadline is None or self._connection is None:
             return
+        if not self._committed and self._is_lost() and self._hand_over("is on a node that is away"):
+            return
         if self._head is not None and not self._committed and now - self._head_at > HOLD_HEAD_S:
             self._commit(b"", False)
         if now <= self._deadline or self._client.write_paused:
@@ -375,6 +377,11 @@ class Exchange:
         target = self._target.id if self._target is not None else ""
         waited = settings.first_byte_timeout_s
         self._refuse(upstream_silent(self._model.name, target, waited))
+
+    def _is_lost(self) -> bool:
+        """Whether the controller has lost sight of the replica that is to answer."""
+        lost = self._services.state.directory.lost
+        return self._target is not None and self._target.id in lost
 
 
 def _sentence(why: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from llmgw_core.gateway.metrics import Metrics
-from llmgw_core.gateway.policy import Directory, Load
+from llmgw_core.gateway.policy import Directory, Load, in_force
 from llmgw_core.gateway.table import ModelDemand, Report, Table, TargetLoad
 
 _RATE_WINDOW_S = 5.0
@@ -41,7 +41,7 @@ class GatewayState:
 
     def set_table(self, table: Table) -> None:
         """Put another table in force for requests that come from now on."""
-        self.directory = Directory(table)
+        self.directory = Directory(in_force(table, self.directory.table))
         gone = [
             target
             for target, load in self.loads.items()

@@ -35,6 +35,8 @@ class RouteModel(msgspec.Struct, frozen=True):
     created: int = 0
     routing_profile: str = "chat"
     fallbacks: tuple[str, ...] = ()
+    held: bool = False
+    """Nobody knows yet where it is served: what the table before says of that stays in force."""
 
 
 class Tunnel(msgspec.Struct, frozen=True):
@@ -55,6 +57,8 @@ class Table(msgspec.Struct, frozen=True):
     version: int
     models: tuple[RouteModel, ...] = ()
     tunnels: dict[str, Tunnel] = {}
+    lost: tuple[str, ...] = ()
+    """Replicas whose nodes went away: what waits for their answer is asked of others."""
 
 
 class ModelDemand(msgspec.Struct, frozen=True):

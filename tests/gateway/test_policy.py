@@ -7,7 +7,7 @@ from llmgw_core.gateway.errors import ApiError, not_ready
 from llmgw_core.gateway.metrics import Metrics
 from llmgw_core.gateway.policy import Directory, LeastOutstanding, Load, candidates
 from llmgw_core.gateway.state import GatewayState, Listening
-from llmgw_core.gateway.table import RouteModel, Table, Target
+from llmgw_core.gateway.table import RouteModel, Table, Target, Tunnel
 
 
 def target(name: str, weight: float = 1.0) -> Target:
@@ -122,6 +122,24 @@ def test_a_target_that_comes_back_keeps_its_count() -> None:
     state.set_table(both)
     state.end("a")
     assert report_of(state) == {"a": 0}
+
+
+def test_what_nobody_knows_yet_stays_as_it_was() -> None:
+    state = GatewayState(Metrics())
+    tunnel = Tunnel("h", 22, None, (), "known", "n1")
+    served = RouteModel(name="m", targets=(target("a"),), state="ready")
+    state.set_table(Table(version=1, models=(served,), tunnels={"n1": tunnel}))
+    held = RouteModel(name="m", aliases=("n",), state="pending", reason="waits", held=True)
+    new = RouteModel(name="x", state="pending", held=True)
+    for version in (2, 3):
+        state.set_table(Table(version=version, models=(held, new)))
+        found = state.directory.resolve("n")
+        assert (found.targets, found.state, found.reason) == (served.targets, "ready", "")
+        assert state.directory.resolve("x").state == "pending"
+        assert state.directory.table.tunnels == {"n1": tunnel}
+        assert state.directory.table.version == version
+    state.set_table(Table(version=4, models=(RouteModel(name="m", state="failed"),)))
+    assert state.directory.resolve("m").targets == ()
 
 
 def test_rates_come_from_what_was_seen_not_from_nothing() -> None:

@@ -273,6 +273,50 @@ async def test_another_replica_is_asked_before_the_first_byte(how: str) -> None:
         assert len(bad.received) <= 1
 
 
+async def test_what_waits_for_a_replica_on_a_lost_node_is_asked_of_another() -> None:
+    async with Lab() as lab:
+        silent = await lab.upstream(hangs)
+        good = await lab.upstream(completes)
+        lab.serve(silent)
+        client = await lab.client()
+        await client.post(chat())
+        await until(lambda: silent.received)
+        both = model(silent, good)
+        lab.version += 1
+        lab.gateway.set_table(
+            Table(
+                version=lab.version,
+                models=(msgspec.structs.replace(both, targets=both.targets[1:]),),
+                lost=("m-1",),
+            )
+        )
+        response = await client.response()
+        assert (response.status, response.headers["x-llmgw-replica"]) == (200, "m-2")
+        await until(lambda: not silent.open)
+
+
+async def test_what_waits_for_the_only_replica_goes_on_waiting() -> None:
+    gate = asyncio.Event()
+
+    async def slow(conversation: Conversation, request: Received) -> bool:
+        await gate.wait()
+        return await completes(conversation, request)
+
+    async with Lab() as lab:
+        only = await lab.upstream(slow)
+        lab.serve(only)
+        client = await lab.client()
+        await client.post(chat())
+        await until(lambda: only.received)
+        lab.version += 1
+        away = RouteModel(name="m", state="unknown")
+        lab.gateway.set_table(Table(version=lab.version, models=(away,), lost=("m-1",)))
+        for checked in lab.gateway.clients:
+            checked.check(asyncio.get_running_loop().time())
+        gate.set()
+        assert (await client.response()).status == 200
+
+
 async def test_a_replica_that_failed_is_tried_again_when_its_time_is_over() -> None:
     async with Lab(GatewaySettings(avoid_s=0.0)) as lab:
         bad = await lab.upstream(dies)

@@ -118,6 +118,7 @@ class Witness:
     async def __aexit__(self, *error: object) -> None:
         for task in self._tasks:
             task.cancel()
+        print(self.report)
         for result in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 raise result

@@ -68,7 +68,6 @@ async def test_a_host_that_is_cut_off(cluster: LabCluster) -> None:
         faults.heal(host)
         left = await two(cluster)
     assert real(*left) < real(gone, stays, new)
-    print(seen.report)
     assert seen.failures == []
     assert (seen.most, seen.most_on_one) == (3, 1)
 
@@ -83,7 +82,6 @@ async def test_a_short_cut_changes_nothing(cluster: LabCluster) -> None:
         again = await two(cluster)
     assert real(*again) == real(gone, stays)
     assert len(await cluster.told("replica.starting")) == 2
-    print(seen.report)
     assert seen.failures == []
     assert seen.most == 2
 
@@ -105,7 +103,6 @@ async def test_the_daemon_dies_while_a_host_is_cut_off(cluster: LabCluster) -> N
         )
         await cluster.until(lambda _: len(cluster.engines()) == 2, "two are left")
         await two(cluster)
-    print(seen.report)
     assert seen.failures == []
     assert (seen.most, seen.most_on_one) == (3, 1)
 
@@ -122,7 +119,6 @@ async def test_a_host_freezes(cluster: LabCluster) -> None:
         )
         faults.thaw(host)
         left = await two(cluster)
-    print(seen.report)
     assert real(stays) & real(*left)
     assert seen.failures == []
     assert (seen.most, seen.most_on_one) == (3, 1)
@@ -138,7 +134,6 @@ async def test_an_engine_is_killed(cluster: LabCluster) -> None:
         assert failed.retry_at is not None
         again = await two(cluster)
     assert real(*again) & real(dies, stays) == real(stays)
-    print(seen.report)
     assert seen.failures == []
     assert seen.most == 2
 
@@ -151,6 +146,5 @@ async def test_a_host_is_rebooted(cluster: LabCluster) -> None:
         assert failed.reason == "node was rebooted"
         again = await two(cluster)
     assert real(stays) < real(*again)
-    print(seen.report)
     assert seen.failures == []
     assert seen.most == 2
