@@ -81,7 +81,7 @@ def stop_sshd(host: Host, *, sessions: bool = False) -> None:
     """Refuse connections; with ``sessions`` those that stand are ended too."""
     for process in host.processes():
         if process.is_ssh and (sessions or "[listener]" in process.title):
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
     host.undo["sshd"] = lambda: start_sshd(host)
 
 

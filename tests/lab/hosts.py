@@ -6,9 +6,11 @@ is written goes to a disk of limited size that outlives reboots. Needs root.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -54,6 +56,11 @@ class Process:
     uid: int
     words: tuple[str, ...]
     """Its command line."""
+
+    def kill(self) -> None:
+        """End it at once; it may have ended with its parent."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
     @property
     def is_ssh(self) -> bool:
@@ -143,7 +150,7 @@ class Host:
     @property
     def pid(self) -> int:
         """Of its first process, as this machine counts."""
-        if not self.is_on:
+        if not self.is_on or not self._pid:
             raise LabError(f"{self.name} is off")
         return self._pid
 
@@ -212,7 +219,7 @@ class Host:
         afterwards nothing answers for them."""
         if self._process is not None:
             if self._process.poll() is None:
-                os.kill(self._pid, 9)
+                os.kill(self.pid, signal.SIGKILL)
             self._process.wait(BOOT_S)
             self._process = None
         self._unwire()
@@ -261,7 +268,7 @@ class Host:
 
     def processes(self) -> list[Process]:
         """What runs there; nothing where it is off."""
-        if not self.is_on:
+        if not self.is_on or not self._pid:
             return []
         try:
             space = os.readlink(f"/proc/{self._pid}/ns/pid")
@@ -273,7 +280,7 @@ class Host:
         """End what the user left running, and empty the user's home and what lies in /tmp."""
         for process in self.processes():
             if process.uid == USER_ID and not process.is_ssh:
-                os.kill(process.pid, 9)
+                process.kill()
         shutil.rmtree(self.home / ".local", ignore_errors=True)
 
 

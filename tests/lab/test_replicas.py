@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -128,7 +126,7 @@ async def test_an_engine_is_killed(cluster: LabCluster) -> None:
     dies, stays = await two(cluster)
     async with Witness(cluster, await cluster.url()) as seen:
         (engine,) = engines_on(cluster.hosts[dies.nodes[0]])
-        os.kill(engine.pid, signal.SIGKILL)
+        engine.kill()
         failed = await in_state(cluster, dies, "failed")
         assert failed.exit_status == 137
         assert failed.retry_at is not None
