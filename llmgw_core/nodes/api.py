@@ -16,6 +16,7 @@ from llmgw_core.nodes.instance import (
     LogChunk,
     StopResult,
 )
+from llmgw_core.nodes.lease import Holder
 from llmgw_core.nodes.weights import HeldVersion
 
 
@@ -153,6 +154,13 @@ class NodeHandle(Protocol):
         """Accept the host key that the node shows (it must have this fingerprint, where given).
 
         Returns the fingerprint; a changed key needs its fingerprint spelled out.
+        """
+        ...
+
+    async def takeover(self) -> Holder | None:
+        """Take the node's lease from another controller, which stops acting there.
+
+        Returns who that was; None where it was nobody else.
         """
         ...
 

@@ -30,9 +30,13 @@ class Exec(Protocol):
         """Run to the end. Past the deadline the remote command is ended and NodeLost raised."""
         ...
 
-    def stream(self, script: str, *args: str) -> AsyncIterator[bytes]:
+    def stream(self, script: str, *args: str, answer: bytes | None = None) -> AsyncIterator[bytes]:
         """Lines of stdout (without newline) after the marker, until the script ends or the caller
-        stops iterating (then the remote command is ended)."""
+        stops iterating (then the remote command is ended).
+
+        With ``answer``, each such line is said back on the script's stdin once the caller has
+        dealt with it. The script's last line must then end it: what comes after is its input.
+        """
         ...
 
     async def feed(

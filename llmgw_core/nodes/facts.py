@@ -104,3 +104,5 @@ class NodeStatus:
     old_fingerprint: str | None = None
     """Where the key changed: the one that was trusted."""
     retry_at: float | None = None
+    holder: str | None = None
+    """The other controller that holds the node's lease, in words."""

@@ -13,6 +13,7 @@ from llmgw_core.errors import NodeRefused, RefusedBecause
 from llmgw_core.nodes.clock import SYSTEM_CLOCK, SYSTEM_RNG, Clock, Rng
 from llmgw_core.nodes.dial import Dialer
 from llmgw_core.nodes.host_keys import HostKeyStore
+from llmgw_core.nodes.lease import LEASE_OLD_S, LEASE_RETRY_S, Terms, this_controller
 from llmgw_core.nodes.link_keeper import Shared
 from llmgw_core.nodes.local_server import LocalServer
 from llmgw_core.nodes.node import Node
@@ -33,7 +34,8 @@ class Fleet:
 
     Args:
         nodes: The configuration's entries, in their order.
-        state_dir: The controller's state directory: host keys are kept there.
+        state_dir: The controller's state directory: host keys and its id are kept there.
+        cluster: The cluster's name, for other controllers that meet a lease of ours.
         clock: Time.
         rng: Jitter, from 0 up to 1.
         ssh_config: The person's ssh configuration; None reads none. Keys and known hosts are
@@ -42,6 +44,11 @@ class Fleet:
         local_homes: HOME of local nodes by name, where it is not the person's own: tests run
             several machines in one with it.
         agent_path: Socket of the ssh agent; empty for that of the environment, None for none.
+        lease_s: Without renewal for so long, a node's lease is old.
+        lease_retry_s: How often a node that another controller leads is asked for again.
+
+    Raises:
+        LlmgwError: the state directory cannot be written.
     """
 
     def __init__(
@@ -49,12 +56,15 @@ class Fleet:
         nodes: tuple[NodeConfig, ...],
         *,
         state_dir: Path,
+        cluster: str = "llmgw",
         clock: Clock = SYSTEM_CLOCK,
         rng: Rng = SYSTEM_RNG,
         ssh_config: Path | None = Path("~/.ssh/config"),
         engine_pythons: tuple[str, ...] = (),
         local_homes: Mapping[str, Path] | None = None,
         agent_path: str | None = "",
+        lease_s: float = LEASE_OLD_S,
+        lease_retry_s: float = LEASE_RETRY_S,
     ) -> None:
         config = ssh_config.expanduser() if ssh_config is not None else None
         if agent_path == "":
@@ -72,6 +82,9 @@ class Fleet:
             rng=rng,
             engine_pythons=engine_pythons,
             notify=self._notify,
+            lease=Terms(
+                this_controller(state_dir, cluster, started=clock.wall()), lease_s, lease_retry_s
+            ),
         )
         self._local_homes = dict(local_homes or {})
         self._locals: dict[Path, LocalServer] = {}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from llmgw_core.errors import RemoteFailed
 from llmgw_core.nodes.exec import Exec, ExecResult
+from llmgw_core.nodes.lease import REFUSED_STATUS, refusal
 from llmgw_core.nodes.script import load, optional_word
 from llmgw_core.nodes.weights import HeldVersion, check_key, parse_held
 
@@ -14,7 +15,7 @@ HELD_TIMEOUT_S = 60.0
 
 def held_script() -> str:
     """The text of all its verbs."""
-    return load("lib.sh", "weights.sh", "held_list.sh", "held.sh")
+    return load("lib.sh", "lease.sh", "weights.sh", "held_list.sh", "held.sh")
 
 
 async def list_held(exec_: Exec, state_dir: str | None) -> Mapping[str, HeldVersion]:
@@ -31,16 +32,26 @@ async def list_held(exec_: Exec, state_dir: str | None) -> Mapping[str, HeldVers
     return parse_held(result.stdout.splitlines())
 
 
-async def remove_held(exec_: Exec, state_dir: str | None, key: str) -> None:
+async def remove_held(
+    exec_: Exec,
+    state_dir: str | None,
+    key: str,
+    *,
+    node: str = "the node",
+    holder: str | None = None,
+) -> None:
     """Remove a version with all that was fetched of it, if it is there.
 
     Raises:
         InvalidInput: the key is no ``MODEL/VERSION``.
+        LeaseHeld: the node belongs to another than the controller ``holder``.
         NodeLost: the link went away.
         RemoteFailed: it is being fetched, or cannot be removed.
     """
-    args = ("remove", optional_word(state_dir), check_key(key))
+    args = ("remove", optional_word(state_dir), check_key(key), optional_word(holder))
     result = await exec_.script(held_script(), *args, timeout_s=HELD_TIMEOUT_S)
+    if result.exit_status == REFUSED_STATUS and (held := refusal(node, result.stderr)) is not None:
+        raise held
     _check(result, f"remove {key}")
 
 

@@ -21,10 +21,11 @@ from llmgw_core.nodes.instance import (
     StopResult,
 )
 from llmgw_core.nodes.launch_file import pack
+from llmgw_core.nodes.lease import REFUSED_STATUS, refusal
 from llmgw_core.nodes.records import parse_listing
 from llmgw_core.nodes.script import is_name, load, optional_word, word
 
-_VERBS = ("lib.sh", "instances.sh")
+_VERBS = ("lib.sh", "lease.sh", "instances.sh")
 _FILES = ("lib.sh", "files.sh")
 _MAX_LOG_CHUNK = 4 * 1024 * 1024
 _MAX_READ = 8 * 1024 * 1024
@@ -35,13 +36,24 @@ class Instances:
     """The instances in ``AREA/`` of llmgw's directory on one node.
 
     Every method raises ``NodeLost`` where the link goes away, and ``RemoteFailed`` with a sentence
-    where the node refuses or cannot.
+    where the node refuses or cannot. With the id of a lease's ``holder``, those that change
+    something raise ``LeaseHeld`` where the node belongs to another controller.
     """
 
-    def __init__(self, exec_: Exec, state_dir: str | None, *, area: str = "run") -> None:
+    def __init__(
+        self,
+        exec_: Exec,
+        state_dir: str | None,
+        *,
+        area: str = "run",
+        node: str = "the node",
+        holder: str | None = None,
+    ) -> None:
         self._exec = exec_
         self._state = optional_word(state_dir)
         self._area = area
+        self._node = node
+        self._holder = optional_word(holder)
 
     async def refresh(self) -> Mapping[str, InstanceStatus]:
         """Read every record now, by name."""
@@ -62,11 +74,12 @@ class Instances:
         half = max(4096, int(spec.log_limit_mb * 1024 * 1024 / 2))
         result = await self._exec.feed(
             load(*_VERBS),
-            *("start", self._state, self._area, spec.name, spec.token, str(half), *items),
+            *("start", self._state, self._area, self._holder, spec.name, spec.token, str(half)),
+            *items,
             payload=payload,
             timeout_s=60.0,
         )
-        _check(result, f"start {spec.name}")
+        self._check_act(result, f"start {spec.name}")
         return _one(result, spec.name)
 
     async def stop(self, name: str, grace_s: float) -> StopResult:
@@ -192,10 +205,17 @@ class Instances:
 
     async def _verb(self, verb: str, *args: str, timeout_s: float) -> ExecResult:
         result = await self._exec.script(
-            load(*_VERBS), verb, self._state, self._area, *args, timeout_s=timeout_s
+            load(*_VERBS), verb, self._state, self._area, self._holder, *args, timeout_s=timeout_s
         )
-        _check(result, f"{verb} {args[0]}" if args else verb)
+        self._check_act(result, f"{verb} {args[0]}" if args else verb)
         return result
+
+    def _check_act(self, result: ExecResult, what: str) -> None:
+        if result.exit_status == REFUSED_STATUS:
+            held = refusal(self._node, result.stderr)
+            if held is not None:
+                raise held
+        _check(result, what)
 
 
 def parse_ports(text: bytes) -> set[int]:

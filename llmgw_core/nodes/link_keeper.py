@@ -13,7 +13,7 @@ from llmgw_core.nodes.clock import Clock, Rng, retry_delay_s
 from llmgw_core.nodes.dial import Dialer
 from llmgw_core.nodes.facts import NodeState, NodeStatus
 from llmgw_core.nodes.host_keys import fingerprint as fingerprint_of
-from llmgw_core.nodes.instances import Instances
+from llmgw_core.nodes.lease import Holder, LeaseHeld, Terms
 from llmgw_core.nodes.link import Link, linked
 from llmgw_core.nodes.live import Live
 from llmgw_core.nodes.probe import ProbeHints
@@ -43,6 +43,7 @@ class Shared:
     engine_pythons: tuple[str, ...]
     """Interpreters of this machine that may hold an engine; for local nodes."""
     notify: Callable[[str], None]
+    lease: Terms
 
 
 class LinkKeeper:
@@ -54,6 +55,7 @@ class LinkKeeper:
         self._shared = shared
         self._live = live
         self._session: Session | None = None
+        self._standby: Session | None = None
         self._hop: Hop | None = None
         self._status = NodeStatus(NodeState.CONNECTING, shared.clock.wall())
         self._error: LlmgwError | None = None
@@ -101,7 +103,7 @@ class LinkKeeper:
             NodeRefused: it does not let us in.
         """
         if self._session is not None:
-            await self._session.ask(self._hints)
+            await self._session.ask()
             self._shared.notify(self.config.name)
             return
         self._attempt_over.clear()
@@ -112,6 +114,24 @@ class LinkKeeper:
         except TimeoutError:
             log.info("%s is still being tried", self.config.name)
         self.connected()
+
+    async def takeover(self) -> Holder | None:
+        """Take the node from the controller that leads it; who that was, None where nobody did.
+
+        Raises:
+            NodeLost: it cannot be reached.
+            NodeRefused: it does not let us in, for another reason than a lease.
+            RemoteFailed: the node cannot write it down.
+        """
+        if self._standby is None:
+            self.connected()
+            return None
+        was = await self._standby.take_over()
+        try:
+            await self.probe()
+        except NodeRefused:  # by an answer that was under way before
+            await self.probe()
+        return was
 
     async def trust(self, fingerprint: str | None = None) -> str:
         """See ``NodeHandle``. Where the way leads over jump hosts, the first whose key is not
@@ -184,31 +204,58 @@ class LinkKeeper:
 
     async def _use(self, link: Link) -> LlmgwError:
         shared, name = self._shared, self.config.name
-        hints = self._hints
         session = Session(
             name,
             link,
             self._live,
             shared.clock,
             lambda: shared.notify(name),
-            Instances(link.exec, hints.state_dir),
+            shared.lease.claim(),
+            self._hints,
         )
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(session.lost())
-                await session.ask(hints)
-                self._session = session
-                self._ready_at = self._now()
-                self._set(NodeState.READY)
-                self._attempt_over.set()
+                await session.ask()
                 group.create_task(session.measure())
-                group.create_task(session.follow())
+                await self._lead(session)
         except ExceptionGroup as group_error:
+            # a group that was cancelled while one of its tasks failed tells of the failure alone
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from group_error
             return self._first(group_error)
+        except asyncio.CancelledError:
+            led = self._session is session
+            self._away()
+            if led:
+                await session.give_back()
+            raise
         finally:
-            self._session = None
-            self._live.away()
+            self._away()
         return NodeLost(f"The connection to {name} ended")
+
+    async def _lead(self, session: Session) -> None:
+        """Act on the node while it is ours; while it is another's, ask for it now and then."""
+        while True:
+            try:
+                await session.follow(lambda: self._came_up(session))
+            except LeaseHeld as held:
+                self._away()
+                self._standby = session
+                self._down(held)
+            if await self._wait(self._shared.lease.retry_s):
+                self._wake.clear()
+                await session.ask()
+
+    def _came_up(self, session: Session) -> None:
+        self._session, self._standby = session, None
+        self._ready_at = self._now()
+        self._set(NodeState.READY)
+        self._attempt_over.set()
+
+    def _away(self) -> None:
+        self._session = self._standby = None
+        self._live.away()
 
     def _first(self, group: ExceptionGroup[Exception]) -> LlmgwError:
         """Of several errors at once the one that says most."""
@@ -233,6 +280,7 @@ class LinkKeeper:
             reason=str(error),
             fingerprint=key.fingerprint if key is not None else None,
             old_fingerprint=key.old_fingerprint if key is not None else None,
+            holder=str(error.holder) if isinstance(error, LeaseHeld) else None,
         )
 
     async def _rest(self, error: LlmgwError, failures: int) -> bool:
@@ -240,6 +288,9 @@ class LinkKeeper:
         delay_s = retry_delay_s(
             failures, refused=isinstance(error, NodeRefused), rng=self._shared.rng
         )
+        return await self._wait(delay_s)
+
+    async def _wait(self, delay_s: float) -> bool:
         self._status = replace(self._status, retry_at=self._shared.clock.wall() + delay_s)
         self._attempt_over.set()
         self._shared.notify(self.config.name)
@@ -257,11 +308,17 @@ class LinkKeeper:
         reason: str = "",
         fingerprint: str | None = None,
         old_fingerprint: str | None = None,
+        holder: str | None = None,
     ) -> None:
         old = self._status
         since = old.since if old.state is state else self._shared.clock.wall()
         self._status = NodeStatus(
-            state, since, reason, fingerprint=fingerprint, old_fingerprint=old_fingerprint
+            state,
+            since,
+            reason,
+            fingerprint=fingerprint,
+            old_fingerprint=old_fingerprint,
+            holder=holder,
         )
         if self._status != old:
             self._shared.notify(self.config.name)

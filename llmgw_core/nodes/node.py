@@ -13,6 +13,7 @@ from llmgw_core.gateway.table import Tunnel
 from llmgw_core.nodes.facts import EngineFacts, Facts, HostSample, NodeStatus
 from llmgw_core.nodes.held import list_held, remove_held
 from llmgw_core.nodes.instance import Endpoint, InstanceSpec, InstanceStatus, LogChunk, StopResult
+from llmgw_core.nodes.lease import Holder
 from llmgw_core.nodes.link_keeper import LinkKeeper, Shared
 from llmgw_core.nodes.live import Live
 from llmgw_core.nodes.provision import provision
@@ -149,7 +150,13 @@ class Node:
     async def remove_weights(self, key: str) -> None:
         """See ``NodeHandle``."""
         session = self._keeper.connected()
-        await remove_held(session.link.exec, session.state_dir, key)
+        await remove_held(
+            session.link.exec,
+            session.state_dir,
+            key,
+            node=self.config.name,
+            holder=session.claim.holder.id,
+        )
         await self.weights()
 
     def weights_path(self, key: str, file: str = "") -> str | None:
@@ -161,7 +168,12 @@ class Node:
         """See ``NodeHandle``. The node is probed anew afterwards, so that the engine is seen."""
         session = self._keeper.connected()
         version = await provision(
-            session.link.exec, engine, progress=progress, state_dir=session.state_dir
+            session.link.exec,
+            engine,
+            progress=progress,
+            state_dir=session.state_dir,
+            node=self.config.name,
+            holder=session.claim.holder.id,
         )
         await self.probe()
         return version
@@ -204,6 +216,10 @@ class Node:
     async def trust(self, fingerprint: str | None = None) -> str:
         """See ``NodeHandle``."""
         return await self._keeper.trust(fingerprint)
+
+    async def takeover(self) -> Holder | None:
+        """See ``NodeHandle``."""
+        return await self._keeper.takeover()
 
     # --- its life
 

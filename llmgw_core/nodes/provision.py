@@ -29,24 +29,29 @@ async def provision(
     *,
     progress: Callable[[str], None],
     state_dir: str | None,
+    node: str = "the node",
+    holder: str | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> str:
     """Install an engine and return its version; at once where it is there already.
 
     Args:
         engine: ``llamacpp``; others bring their own installers.
+        node: its name, for errors.
+        holder: the id with which this controller holds the node's lease.
         progress: called with each line that the installation prints.
 
     Raises:
         InvalidInput: an engine that llmgw cannot install.
         EngineFailed: the installation failed, with what to do.
+        LeaseHeld: the node belongs to another controller.
         NodeLost: the link went away; the installation goes on, and asking again joins it.
     """
     package = _PACKAGES.get(engine)
     if package is None:
         msg = f"llmgw can install {' and '.join(_PACKAGES)}, not {engine}; install it on the node"
         raise InvalidInput(msg, hint="and name its program under the node's engines")
-    jobs = Instances(exec_, state_dir, area="jobs")
+    jobs = Instances(exec_, state_dir, area="jobs", node=node, holder=holder)
     name = f"install-{package}"
     version: str | None = None
     try:

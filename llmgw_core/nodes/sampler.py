@@ -18,8 +18,12 @@ from llmgw_core.nodes.exec import Exec
 from llmgw_core.nodes.facts import GpuFacts, HostSample
 from llmgw_core.nodes.hardware import memory_gb
 from llmgw_core.nodes.instance import InstanceStatus
+from llmgw_core.nodes.lease import Claim, LeaseHeld, LeaseLine, is_lease_line, parse_lease
 from llmgw_core.nodes.records import Listing, Record
 from llmgw_core.nodes.script import load, optional_word
+
+PICTURE_END = b"."
+"""Ends a tick; said back, it renews the lease."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +52,7 @@ class TickParser:
 
     def take(self, line: bytes) -> Tick | None:
         """Read one line; a tick, where it ends one."""
-        if line == b".":
+        if line == PICTURE_END:
             return self._end()
         if self._listing.take(line):
             return None
@@ -138,8 +142,14 @@ async def samples(
     interval_s: float = 2.0,
     *,
     clock: Callable[[], float] = time.monotonic,
+    claim: Claim | None = None,
+    node: str = "the node",
 ) -> AsyncGenerator[Tick, None]:
     """Ticks until the link goes away (``NodeLost``) or the caller closes the generator.
+
+    With a ``claim``, a tick says that the node is ours (or could not write down whose it is), each
+    one that the caller deals with renews the lease, and ``LeaseHeld`` ends the stream where the
+    node belongs to another controller.
 
     ``RemoteFailed`` where the node cannot keep the loop, as without a usable state directory.
     The first tick comes at once, without a CPU share. On the node everything ends by itself when
@@ -149,13 +159,20 @@ async def samples(
     task = asyncio.create_task(feed.run(exec_, interval_s), name="gpu stream")
     parser = TickParser()
     lines = exec_.stream(
-        load("lib.sh", "cgroup.sh", "sampler.sh"), optional_word(state_dir), f"{interval_s:g}"
+        load("lib.sh", "cgroup.sh", "lease.sh", "sampler.sh"),
+        optional_word(state_dir),
+        f"{interval_s:g}",
+        *(claim.args() if claim is not None else ()),
+        answer=PICTURE_END,
     )
     try:
         async with contextlib.aclosing(_closable(lines)) as stream:
             async for line in stream:
                 if line.startswith(b"! "):
                     raise RemoteFailed(line[2:].decode(errors="replace"), exit_status=73)
+                if is_lease_line(line):
+                    _heed(parse_lease(line), node)
+                    continue
                 tick = parser.take(line)
                 if tick is not None:
                     yield _with_gpus(tick, feed.now())
@@ -164,6 +181,16 @@ async def samples(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _heed(line: LeaseLine | None, node: str) -> None:
+    if line is None:
+        return
+    if line.state in ("other", "lost"):
+        raise LeaseHeld(node, line)
+    if line.state == "was":
+        _log.warning("%s was led by %s, whose lease is old, and is led from here now", node,
+                     line.holder)  # fmt: skip
 
 
 def _with_gpus(tick: Tick, found: tuple[GpuFacts, ...] | None) -> Tick:

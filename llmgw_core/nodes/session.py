@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llmgw_core.errors import LlmgwError, NodeLost
 from llmgw_core.nodes.clock import Clock
 from llmgw_core.nodes.instances import Instances
+from llmgw_core.nodes.lease import Claim, Holder, LeaseHeld, give_back, take_over
 from llmgw_core.nodes.link import Link
 from llmgw_core.nodes.live import Live
 from llmgw_core.nodes.probe import ProbeHints, probe
@@ -37,23 +38,36 @@ class Session:
     live: Live
     clock: Clock
     changed: Callable[[], None]
-    instances: Instances
+    claim: Claim
+    hints: ProbeHints
+    instances: Instances = field(init=False)
     state_dir: str | None = None
+    leads: bool = False
+    """Whether the node is ours to act on, as the live stream said last."""
     rtt_s: float | None = None
 
-    async def ask(self, hints: ProbeHints) -> None:
-        """Probe, and read all instances: a node is ready after that.
+    def __post_init__(self) -> None:
+        self._settle(self.hints.state_dir)
+
+    def _settle(self, state_dir: str | None) -> None:
+        self.state_dir = state_dir
+        self.instances = Instances(
+            self.link.exec, state_dir, node=self.name, holder=self.claim.holder.id
+        )
+
+    async def ask(self) -> None:
+        """Probe, and read all instances where the node is ours.
 
         Raises:
             NodeLost: the link went away.
             NodeRefused: the login has no usable shell.
             RemoteFailed: the node could not run a script.
         """
-        facts = await probe(self.link.exec, hints, clock=self.clock.wall)
+        facts = await probe(self.link.exec, self.hints, clock=self.clock.wall)
         self.live.facts = facts
-        self.state_dir = facts.state_dir or hints.state_dir
-        self.instances = Instances(self.link.exec, self.state_dir)
-        await self.refresh()
+        self._settle(facts.state_dir or self.hints.state_dir)
+        if self.leads:
+            await self.refresh()
 
     async def refresh(self) -> None:
         """Read every record now."""
@@ -62,38 +76,58 @@ class Session:
         if self.live.read(await self.instances.refresh(), at):
             self.changed()
 
-    async def follow(self) -> None:
-        """Keep the live stream going until the link is lost.
+    async def follow(self, ready: Callable[[], None]) -> None:
+        """Take the node's lease and keep the live stream going until the link is lost.
+
+        ``ready`` is called once the node is ours and its instances are read.
 
         Raises:
+            LeaseHeld: it belongs to another controller, or was taken over by one.
             NodeLost: it is lost, or the stream will not stay up.
+            RemoteFailed: the node cannot keep the stream.
         """
         failures = 0
-        while True:
-            start = self.clock.monotonic()
-            try:
-                await self._stream()
-                trouble = "it ended"
-            except TimeoutError:
-                trouble = f"it said nothing for {SAMPLE_SILENCE_S:.0f} s"
-            except LlmgwError as error:
-                if not self.link.is_up:
-                    raise
-                trouble = str(error)
-            self.live.gap()
-            failures = 1 if self.clock.monotonic() - start > STEADY_S else failures + 1
-            log.warning("%s: the live stream is started anew: %s", self.name, trouble)
-            if failures >= SAMPLER_FAILURES:
-                raise NodeLost(f"The live stream of {self.name} does not stay up: {trouble}")
-            await asyncio.sleep(2.0**failures)
-            await self.refresh()
+        try:
+            while True:
+                failures = await self._follow_once(ready, failures)
+        finally:
+            self.leads = False
 
-    async def _stream(self) -> None:
+    async def _follow_once(self, ready: Callable[[], None], failures: int) -> int:
+        start = self.clock.monotonic()
+        try:
+            await self._stream(ready)
+            trouble = "it ended"
+        except TimeoutError:
+            trouble = f"it said nothing for {SAMPLE_SILENCE_S:.0f} s"
+        except LeaseHeld:
+            raise
+        except LlmgwError as error:
+            if not (self.link.is_up and self.leads):
+                raise
+            trouble = str(error)
+        self.live.gap()
+        failures = 1 if self.clock.monotonic() - start > STEADY_S else failures + 1
+        log.warning("%s: the live stream is started anew: %s", self.name, trouble)
+        if failures >= SAMPLER_FAILURES:
+            raise NodeLost(f"The live stream of {self.name} does not stay up: {trouble}")
+        await asyncio.sleep(2.0**failures)
+        if self.leads:
+            await self.refresh()
+        return failures
+
+    async def _stream(self, ready: Callable[[], None]) -> None:
         # a tick was read on the node after the one before it had arrived: that is its age
         at = self.clock.monotonic()
-        async with aclosing(
-            samples(self.link.exec, self.state_dir, SAMPLE_INTERVAL_S, clock=self.clock.monotonic)
-        ) as ticks:
+        stream = samples(
+            self.link.exec,
+            self.state_dir,
+            SAMPLE_INTERVAL_S,
+            clock=self.clock.monotonic,
+            claim=self.claim,
+            node=self.name,
+        )
+        async with aclosing(stream) as ticks:
             while True:
                 async with asyncio.timeout(SAMPLE_SILENCE_S):
                     tick = await anext(ticks, None)
@@ -101,11 +135,29 @@ class Session:
                     return
                 arrived = self.clock.monotonic()
                 self.live.sampled(tick.sample)
-                if not self.live.same_instances(tick.instances):
+                if not self.leads:
+                    await self.refresh()
+                    self.leads = True
+                    ready()
+                elif not self.live.same_instances(tick.instances):
                     await self.refresh()
                 elif self.live.streamed(tick.instances, at):
                     self.changed()
                 at = arrived
+
+    async def take_over(self) -> Holder | None:
+        """Take the lease from whoever has it; the stream then has to be followed anew.
+
+        Raises:
+            NodeLost: the link went away.
+            RemoteFailed: the node cannot write it down.
+        """
+        return await take_over(self.link.exec, self.state_dir, self.claim)
+
+    async def give_back(self) -> None:
+        """Let the lease go, where it can be done at once."""
+        if self.link.is_up:
+            await give_back(self.link.exec, self.state_dir, self.claim)
 
     async def measure(self) -> None:
         """Measure a round trip now and then, until cancelled."""

@@ -89,7 +89,9 @@ class SshExec:
         function = f"payload() {{\nbase64 -d <<'{end}'\n{text.decode('ascii')}{end}\n}}\n"
         return await self._run(function, script, args, timeout_s)
 
-    async def stream(self, script: str, *args: str) -> AsyncIterator[bytes]:
+    async def stream(
+        self, script: str, *args: str, answer: bytes | None = None
+    ) -> AsyncIterator[bytes]:
         """See ``Exec.stream``."""
         command = _command(args)
         await self._acquire(self._streams)
@@ -98,10 +100,12 @@ class SshExec:
         try:
             async with self._deadline(OPEN_TIMEOUT_S, channel, args):
                 await self._open(channel, command)
-                await channel.feed(_text(nonce, "", script))
+                await self._say(channel, nonce, script, more=answer is not None)
                 await channel.started.wait()
             while (line := await channel.next_line()) is not None:
                 yield line
+                if line == answer:
+                    await channel.write(line + b"\n")
             self._check(channel, args)
         finally:
             self._retire(channel, self._streams)
@@ -120,8 +124,7 @@ class SshExec:
         try:
             async with self._deadline(OPEN_TIMEOUT_S, channel, args):
                 await self._open(channel, command)
-                # no byte more than the script: a shell that reads byte by byte would leave it
-                await channel.write(_text(nonce, "", script).rstrip(b"\n") + b"\n")
+                await self._say(channel, nonce, script, more=True)
                 await channel.started.wait()
             yield channel
         finally:
@@ -159,6 +162,15 @@ class SshExec:
             self._retire(channel, self._scripts)
         status = self._check(channel, args)
         return ExecResult(bytes(channel.out), bytes(channel.err), status)
+
+    async def _say(self, channel: Channel, nonce: str, script: str, *, more: bool) -> None:
+        """Write a script; with ``more``, stdin stays open for what it reads."""
+        text = _text(nonce, "", script)
+        if more:
+            # no byte more than the script: a shell that reads byte by byte would leave it
+            await channel.write(text.rstrip(b"\n") + b"\n")
+        else:
+            await channel.feed(text)
 
     async def _acquire(self, slots: asyncio.Semaphore) -> None:
         try:

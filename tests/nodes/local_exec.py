@@ -52,6 +52,14 @@ class LocalExec:
         return nonce, f"echo '@@BEGIN {nonce}'\n{before}{script}".encode()
 
     async def _spawn(self, args: tuple[str, ...]) -> asyncio.subprocess.Process:
+        spawning = asyncio.ensure_future(self._create(args))
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:  # in the middle, it would leave its pipes open
+            await end(await spawning)
+            raise
+
+    async def _create(self, args: tuple[str, ...]) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             str(self.tools / "sh"),
             "-s",
@@ -93,19 +101,24 @@ class LocalExec:
         before = f"payload() {{\nbase64 -d <<'@@END'\n{lines}@@END\n}}\n"
         return await self._run(script, args, timeout_s, before)
 
-    async def stream(self, script: str, *args: str) -> AsyncIterator[bytes]:
+    async def stream(
+        self, script: str, *args: str, answer: bytes | None = None
+    ) -> AsyncIterator[bytes]:
         nonce, text = self._command(script, args)
         process = await self._spawn(args)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             process.stdin.write(text)
-            process.stdin.close()
+            if answer is None:
+                process.stdin.close()
             async for line in process.stdout:
                 if line.startswith(b"@@BEGIN " + nonce.encode()):
                     break
             async for line in process.stdout:
                 yield line.rstrip(b"\n")
+                if line.rstrip(b"\n") == answer:
+                    process.stdin.write(line)
         finally:
             await end(process)
 

@@ -231,7 +231,7 @@ class DeadExec:
     ) -> ExecResult:
         raise NotImplementedError
 
-    def stream(self, script: str, *args: str) -> AsyncIterator[bytes]:
+    def stream(self, script: str, *args: str, answer: bytes | None = None) -> AsyncIterator[bytes]:
         raise NotImplementedError
 
 

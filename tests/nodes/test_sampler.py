@@ -103,24 +103,27 @@ async def test_what_runs_on_ends_with_the_connection(
     """Also where it has nothing to write, so that no broken pipe could end it."""
     await node.start(InstanceSpec("a", "t1", ("sh", "-c", "echo one; exec sleep 600")))
     if what == "sampler":
-        script, args = load("lib.sh", "cgroup.sh", "sampler.sh"), f"'{state}' 0.1"
+        script, args = load("lib.sh", "cgroup.sh", "lease.sh", "sampler.sh"), f"'{state}' 0.1"
     else:
         script, args = load("lib.sh", "files.sh"), f"follow '{state}' run/a 0"
-    text, out = state.parent / "script", state.parent / "out"
-    text.write_text(script)
+    out = state.parent / "out"
     out.touch()
     shell = local.tools / "sh"
     link = await asyncio.create_subprocess_exec(
         "/bin/sh",
         "-c",
-        f"'{shell}' -s -- {args} <'{text}' >'{out}' & echo $!; exec sleep 600",
+        f"exec 3<&0; '{shell}' -s -- {args} <&3 >'{out}' & echo $!; exec sleep 600",
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=local.env,
     )
+    assert link.stdin is not None
     assert link.stdout is not None
+    link.stdin.write(script.encode())
     loop = int(await link.stdout.readline())
     await until_true(lambda: out.stat().st_size > 0)
     link.kill()
+    link.stdin.close()
     await link.wait()
     await until_true(lambda: start_of(loop) is None)
 

@@ -423,8 +423,10 @@ async def test_names_that_are_no_names(node: Instances, name: str) -> None:
 
 
 def test_scripts_say_nothing_that_only_bash_knows() -> None:
-    text = load("lib.sh", "instances.sh", "files.sh", "sup.sh", "cmd.sh", "cgroup.sh")
-    text += load("sampler.sh", "gpus.sh", "probe.sh", "install.sh", "architecture.sh")
+    text = load("lib.sh", "lease.sh", "instances.sh", "files.sh", "sup.sh", "cmd.sh", "cgroup.sh")
+    text += load(
+        "lease_verbs.sh", "sampler.sh", "gpus.sh", "probe.sh", "install.sh", "architecture.sh"
+    )
     for word in ("[[", "<<<", "local ", "function ", "source ", "&>", "((i", "echo -e", "pipefail"):
         assert word not in text, word
 

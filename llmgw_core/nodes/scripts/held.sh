@@ -4,11 +4,12 @@ list() {
   list_weights
 }
 
-remove() { # MODEL/VERSION: nothing of it is left, half files neither
+remove() { # MODEL/VERSION HOLDER: nothing of it is left, half files neither
   weights_of "$1"
   [ -e "$whole" ] || [ -e "$part" ] || [ -e "$complete" ] || [ -e "$verified" ] || return 0
   hold once || fail 75 "$1 is being fetched on the node; stop that first"
   trap let_go EXIT
+  need_lease "$2"
   # first what says that it is there
   rm -f "$complete" "$verified" || fail 74 "cannot remove $complete"
   # with what removals that were killed left

@@ -1,36 +1,10 @@
-# instances.sh VERB STATE AREA ARG…: the processes that llmgw keeps on a node, each in $base/AREA/NAME:
+# instances.sh VERB STATE AREA HOLDER ARG…: the processes that llmgw keeps on a node, each in $base/AREA/NAME,
+# behind lib.sh and lease.sh; HOLDER is the controller that asks, = for anyone.
 #   spec.json  what was asked        cmd  what runs        sup.sh  its supervisor
 #   pid        SUP_PID SUP_START ENGINE_PID ENGINE_START BOOT TOKEN
 #   exit       STATUS TIME TOKEN     log log.1 log.base log.prev   its output
 # Every verb says "make it so" and can be sent again. Statuses: 73 refused as things are, 74 cannot
-# write, 75 somebody else is at it, 69 a tool is missing, 70 did not start.
-
-take_lock() { # one writer at a time; held by fd 8 or by the directory .lock.d
-  clock
-  lock_end=$((now + 1500))
-  (: >>"$root/.lock") 2>/dev/null || fail 74 "cannot write in $root: No space left on device, or no permission"
-  exec 8>>"$root/.lock"
-  while :; do
-    flock -n 8 2>/dev/null
-    case $? in
-      0) return ;;
-      1) ;;
-      *) mkdir "$root/.lock.d" 2>/dev/null && { locked=y; trap drop_lock EXIT; return; } ;;
-    esac
-    clock
-    if [ "$now" -gt "$lock_end" ]; then
-      # Without flock the holder may have died: nothing here holds it for long.
-      rmdir "$root/.lock.d" 2>/dev/null || fail 75 "another start has held $root/.lock for 15 s"
-    fi
-    nap 0.05
-  done
-}
-
-drop_lock() {
-  exec 8>&-
-  [ -z "${locked:-}" ] || rmdir "$root/.lock.d" 2>/dev/null
-  locked=
-}
+# write, 75 somebody else is at it, 69 a tool is missing, 70 did not start, 79 another controller's node.
 
 show() { # DIR…: records with all that can be said
   find_living "$@"
@@ -100,6 +74,7 @@ start() { # NAME TOKEN HALF FILE:SIZE…
   trap : HUP TERM INT PIPE
   mkdir -p "$new" && unpack "$@" || { rm -rf "$new"; fail 74 "cannot write in $root"; }
   take_lock
+  ! others_lease "$holder" || { rm -rf "$new"; need_lease "$holder"; }
   state_of "$d"
   case $st in
     running | orphan | ending)
@@ -159,6 +134,7 @@ launch() {
 
 same_run() { # under the lock: whether the record is still of the run that is to be stopped
   take_lock
+  need_lease "$holder"
   read_record "$d" && [ "$tok" = "$mine" ] && return
   drop_lock
   return 1
@@ -169,6 +145,7 @@ remaining() { # what is left of the instance: members, and those seen at first t
 }
 
 stop() { # NAME GRACE (hundredths of a second)
+  need_lease "$holder"
   d=$root/$1 killed=0 left=''
   if read_record "$d"; then
     mine=$tok
@@ -229,6 +206,7 @@ forget() { # NAME
   d=$root/$1
   [ -e "$d" ] || return 0
   take_lock
+  need_lease "$holder"
   state_of "$d"
   case $st in
     running | orphan | ending) fail 73 "${d##*/} is $st; stop it before it is forgotten" ;;
@@ -241,8 +219,8 @@ forget() { # NAME
 main() {
   verb=$1
   need_base "$2"
-  root=$base/$3
-  shift 3
+  root=$base/$3 holder=$4
+  shift 4
   mkdir -p "$root" || fail 74 "cannot create $root"
   case $verb in
     list | start | stop | forget) "$verb" "$@" ;;

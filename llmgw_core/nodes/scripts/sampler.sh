@@ -1,5 +1,7 @@
-# sampler.sh STATE SECONDS: one picture of the node every so often, until whoever asked is gone.
-# Builtins only, but for one sleep and, where there are instances, one stat.
+# sampler.sh STATE SECONDS [ID TOKEN LIMIT WORD…]: one picture of the node every so often, until whoever
+# asked is gone. Builtins only, but for one sleep and, where there are instances, one stat.
+# Whoever asked says a line back for each picture: that, and not this loop's own life, renews the lease of
+# controller ID (see lease.sh), for a loop may live on for long behind a cut connection.
 
 host() {
   read -r line </proc/stat && echo "c ${line#cpu}"
@@ -49,23 +51,46 @@ instances() {
   log_sizes "$@"
 }
 
+keep_lease() { # ID TOKEN LIMIT WORD…, before each picture; ends the loop where another has it
+  if [ "$lease" = ours ]; then
+    if others_lease "$1"; then
+      tell_lease lost
+      exit
+    fi
+    # taken away by hand: begun anew, it is taken anew
+    [ -n "$l_id" ] || exit 0
+    renew_lease "$1"
+    return
+  fi
+  id=$1 token=$2 limit=$3
+  shift 3
+  take_lease "$id" "$token" "$limit" ask "$@"
+  if [ "$lease" = other ]; then
+    tell_lease other
+    exit
+  fi
+}
+
 main() {
   find_base "$1" || {
     echo "! cannot create or enter the directory ${path:-}"
     exit 73
   }
-  root=$base/run told='' known='' living='' turn=0
+  root=$base/run told='' known='' living='' turn=0 lease='' pause=$2
+  shift 2
   find_limits
   until orphaned; do
+    [ $# -eq 0 ] || keep_lease "$@"
     host
     instances
     echo .
     turn=$((turn + 1))
     # what was told is told again now and then, so that the list cannot grow for ever
     [ $((turn % 1000)) -ne 0 ] || told=
-    nap "$2"
+    nap "$pause"
+    read -r _ || exit 0
   done
 }
 
-main "$@"
-exit
+# one line, with nothing behind it: what follows on stdin is what was said back
+main "$@"; exit
