@@ -7,6 +7,7 @@ add           {toml}                   one [[models]] table, as in config.toml
 edit          {name, toml}             remove {name}
 restart       {replica}                stop   {replica}
 node.trust    {name, fingerprint?}     node.cordon / node.uncordon / node.drain {name}
+node.takeover {name}                   from another controller, which stops acting there
 node.provision {name, engine?}         node.probe {name}
 serve.plan    {source, fields?}        a serve plan and its form, with the fields typed so far
 mirror.pull   {source, model?, version?}     mirror.cancel {model, version}
@@ -21,7 +22,8 @@ from __future__ import annotations
 
 NAMES = (
     "scale", "class", "owner", "resources", "add", "edit", "remove", "restart", "stop",
-    "node.trust", "node.cordon", "node.uncordon", "node.drain", "node.provision", "node.probe",
+    "node.trust", "node.takeover", "node.cordon", "node.uncordon", "node.drain", "node.provision",
+    "node.probe",
     "serve.plan", "mirror.pull", "mirror.cancel", "mirror.rm", "mirror.verify", "mirror.clean",
     "reload", "plan", "explain", "shutdown", "handover",
 )  # fmt: skip

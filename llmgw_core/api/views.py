@@ -68,6 +68,8 @@ class NodeView(msgspec.Struct, frozen=True):
     clock_skew_s: float | None = None
     fingerprint: str | None = None
     old_fingerprint: str | None = None
+    holder: str | None = None
+    """The other controller that leads the node, in words; None where there is none."""
 
 
 class ReplicaView(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import typer
 from llmgw_core.cli.output import emit_json, emit_line, narrate
 from llmgw_core.cli.place import Place, actor
 from llmgw_core.cli.reads import Json, Name, node_card
-from llmgw_core.errors import InvalidInput, NoController, Refused
+from llmgw_core.errors import InvalidInput, NoController
 
 Profile = Annotated[str | None, typer.Option(help="Which profile, where there are several.")]
 
@@ -26,7 +26,8 @@ def register(run: typer.Typer) -> None:
     run.command("class")(model_class)
     run.command(
         "node", context_settings={"allow_interspersed_args": True},
-        help="One node's card (node NAME), or trust|cordon|uncordon|drain|provision|probe NAME.",
+        help="One node's card (node NAME), or trust|cordon|uncordon|drain|takeover|provision|probe "
+        "NAME.",
     )(node)  # fmt: skip
 
 
@@ -187,7 +188,7 @@ def shutdown(
     carry_out(context, "shutdown", args, as_json)
 
 
-_NODE_VERBS = ("trust", "cordon", "uncordon", "drain", "provision", "probe")
+_NODE_VERBS = ("trust", "cordon", "uncordon", "drain", "takeover", "provision", "probe")
 
 
 def node(
@@ -202,8 +203,6 @@ def node(
         node_card(context, words[0], as_json)
         return
     verb, *names = words
-    if verb == "takeover":
-        raise Refused("node takeover comes with node leases, which this version does not have")
     if verb not in _NODE_VERBS or len(names) != 1:
         raise InvalidInput(f"use: llmgw run node [{'|'.join(_NODE_VERBS)}] NAME")
     args: dict[str, Any] = {"name": names[0]}

@@ -32,6 +32,7 @@ class Commands:
             "restart": self._restart,
             "stop": self._stop,
             "node.trust": self._trust,
+            "node.takeover": self._takeover,
             "node.cordon": self._cordon("cordoned"),
             "node.uncordon": self._cordon(None),
             "node.drain": self._cordon("draining"),
@@ -128,6 +129,18 @@ class Commands:
         text = f"the host key {fingerprint} of {name} is trusted from now on"
         self.controller.events.add("node.trusted", f"{actor}: {text}", actor=actor, node=name)
         return CommandResult(text, {"name": name, "fingerprint": fingerprint})
+
+    async def _takeover(self, args: Args, actor: str) -> CommandResult:
+        node = self._node(args)
+        name, before = node.config.name, node.status.holder
+        was = await node.takeover()
+        if was is None and before is None:
+            return CommandResult(f"{name} is led from here already", {"name": name, "from": None})
+        text = f"{name} is led from here now, and no longer by {was or before}"
+        self.controller.events.add("node.takeover", f"{actor}: {text}", actor=actor,
+                                   severity="warning", node=name)  # fmt: skip
+        self.controller.kick()
+        return CommandResult(text, {"name": name, "from": str(was or before)})
 
     def _cordon(self, state: str | None) -> Handler:
         async def handler(args: Args, actor: str) -> CommandResult:

@@ -72,7 +72,12 @@ class EngineRun:
         return LocalClient(service, self.aclose)
 
     def _parts(self, keeper: Keeper, probers: HttpProbers) -> Parts:
-        fleet = Fleet(keeper.config.nodes, state_dir=self.state, engine_pythons=(sys.executable,))
+        fleet = Fleet(
+            keeper.config.nodes,
+            state_dir=self.state,
+            cluster=keeper.config.cluster,
+            engine_pythons=(sys.executable,),
+        )
         gateway = GatewayKeeper(self.state, keeper)
         mirror = MirrorKeeper(self.state, keeper)
         return Parts(self.state, keeper, fleet, gateway, mirror, probers.make, self.mode)

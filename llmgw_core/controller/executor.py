@@ -17,7 +17,7 @@ from llmgw_core.controller.replica import Phase, Replica, instance_name, record_
 from llmgw_core.controller.roster import Roster
 from llmgw_core.controller.weights_handle import Fetched, WeightsHandle
 from llmgw_core.engines.base import Engine, LaunchRequest
-from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost
+from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost, NodeRefused
 from llmgw_core.nodes.api import FleetHandle, NodeHandle
 from llmgw_core.nodes.instance import InstanceSpec
 
@@ -189,7 +189,7 @@ class Executor:
         """The boundary of every operation: whatever goes wrong becomes the replica's state."""
         try:
             await operation
-        except NodeLost as error:
+        except (NodeLost, NodeRefused) as error:
             self._mark_unknown(replica, str(error))
         except LlmgwError as error:
             self._mark_failed(replica, str(error))

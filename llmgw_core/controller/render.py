@@ -79,6 +79,7 @@ def node_view(seen: NodeSeen, room: Room | None) -> NodeView:
         clock_skew_s=facts.clock_skew_s,
         fingerprint=status.fingerprint,
         old_fingerprint=status.old_fingerprint,
+        holder=status.holder,
     )
 
 

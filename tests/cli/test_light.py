@@ -86,7 +86,7 @@ def test_catalog_check_gives_all_errors_and_exits_2(tmp_path: Path) -> None:
     [
         (["run", "scale", "m"], 2),
         (["run", "scale", "m", "--idle", "soon"], 2),
-        (["run", "node", "takeover", "n"], 4),
+        (["run", "node", "takeover", "n"], 5),
         (["run", "node", "fly", "n"], 2),
         (["run", "add", "/nonexistent"], 2),
         (["--config", "/nonexistent.toml", "run", "models"], 2),
