@@ -218,6 +218,13 @@ _NODES = (
         help="Accept the host key of a node that is refused because of it.",
     ),
     Action(
+        id="takeover", title="take over", keys=("T",), scopes=(Scope.NODES,), target=Kind.NODE,
+        command="node.takeover", words=("node takeover", "takeover"), dangerous=True, bulk=True,
+        confirm="This controller leads it from then on; the other one stops acting there within "
+        "seconds. Replicas of this cluster's name are adopted, others are left alone.",
+        help="Lead a node that is refused because another controller leads it.",
+    ),
+    Action(
         id="provision", title="install the engine", scopes=(Scope.NODES,), target=Kind.NODE,
         command="node.provision", words=("node provision", "provision"), dangerous=True, bulk=True,
         options=(Option("--engine", "engine"),),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llmgw_core.api.views import ReplicaView, Snapshot
 from llmgw_tui.actions import Action, Kind
 from llmgw_tui.rows.mirror import removal_note
-from llmgw_tui.state import replica_named, version_named
+from llmgw_tui.state import node_named, replica_named, version_named
 
 _CORDONED = frozenset({"cordoned", "draining"})
 
@@ -60,7 +60,10 @@ def _readiest(replica: ReplicaView) -> tuple[bool, str]:
 
 
 def notes_of(action: Action, targets: Iterable[str], snapshot: Snapshot | None) -> dict[str, str]:
-    """What a person should know about each target before it is gone."""
+    """What a person should know about each target before it is gone, or taken."""
+    if action.command == "node.takeover":
+        nodes = ((name, node_named(snapshot, name)) for name in targets)
+        return {name: f"led by {node.holder}" for name, node in nodes if node and node.holder}
     if action.target is not Kind.VERSION:
         return {}
     found = ((key, version_named(snapshot, key)) for key in targets)

@@ -85,6 +85,8 @@ def node_card(
         entry("address", node.host, Part("  this machine" if node.local else "", "muted")),
         entry("link", f"round trip {words.millis(node.rtt_s)}"),
     ]  # fmt: skip
+    if node.holder:
+        status.append(entry("led by", node.holder))
     if node.fingerprint:
         status.append(entry("host key", node.fingerprint))
     if node.old_fingerprint:

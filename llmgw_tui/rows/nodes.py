@@ -37,6 +37,8 @@ def _sentence(node: NodeView, look: Look) -> str:
         texts.append(f"retry in {words.span(node.retry_at - look.now)}")
     if node.state == "refused" and node.fingerprint is not None:
         texts.append("t shows the key")
+    if node.holder is not None:
+        texts.append("T takes it over")
     return ", ".join(texts)
 
 

@@ -53,7 +53,9 @@ def test_commands_are_the_engines_and_dangerous_where_they_change(action: Action
 
 def test_what_destroys_asks_first_and_is_not_next_to_describe() -> None:
     for action in ACTIONS:
-        if action.command in {"stop", "restart", "node.drain", "remove"} or action.id == "unload":
+        if action.id == "unload" or action.command in {
+            "stop", "restart", "node.drain", "node.takeover", "remove",
+        }:  # fmt: skip
             assert action.confirm
             assert Scope.ANY not in action.scopes
     assert "d" in BY_ID["describe"].keys
@@ -97,6 +99,7 @@ def test_keys_are_written_for_people() -> None:
         ("more gemma3", "scale", {"name": "gemma3", "delta": 1}),
         ("cordon n1", "node.cordon", {"name": "n1"}),
         ("node cordon n1", "node.cordon", {"name": "n1"}),
+        ("node takeover n2", "node.takeover", {"name": "n2"}),
         ("node trust n2", "node.trust", {"name": "n2"}),
         ("restart smollm2.1", "restart", {"replica": "smollm2.1"}),
         ("class qwen3 critical", "class", {"name": "qwen3", "class": "critical"}),

@@ -223,6 +223,19 @@ async def test_trust_shows_both_fingerprints_and_accepts_the_one_shown() -> None
         )
 
 
+async def test_a_takeover_asks_first_and_names_who_leads_the_node() -> None:
+    led = node("n9", state="refused", reason="n9 is led by another controller",
+               holder="ada on desk (cluster west, pid 11)")  # fmt: skip
+    client = client_of(snapshot(nodes=(led,)))
+    async with console(client) as c:
+        await c.press("2", "T")
+        await c.shows("led by ada on desk (cluster west, pid 11)")
+        assert client.commands == []
+        await c.press("right", "enter")
+        await c.until(lambda: bool(client.commands))
+        assert client.commands[0] == Command("node.takeover", {"name": "n9"})
+
+
 async def test_trust_of_a_node_that_is_not_refused_says_so() -> None:
     client = client_of(lab())
     async with console(client) as c:
