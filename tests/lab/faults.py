@@ -7,24 +7,82 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
-from tests.lab.ground import call
+from tests.lab.ground import LabError, call
 from tests.lab.hosts import DISK, Host
 
 _KEYS, _BANNED = "authorized_keys", "banned"
+_RELAY = Path(__file__).with_name("relay.py")
 _OWN_MOUNTS = ("/tmp", "/home")
 
 
 def cut(host: Host) -> None:
     """Pull the network cable: nothing comes or goes, and nobody is told."""
-    host.lab.ground.ip(f"link set {host.name} down")
+    host.lab.ground.ip(f"link set {host.port} down")
     host.undo["cut"] = lambda: heal(host)
 
 
 def heal(host: Host) -> None:
     """Plug it in again."""
-    host.lab.ground.ip(f"link set {host.name} up")
+    host.lab.ground.ip(f"link set {host.port} up")
     host.undo.pop("cut", None)
+
+
+def slow(host: Host, delay_ms: float, *, loss: float = 0.0) -> None:
+    """Let everything come and go so much later, each way, and lose a share of the frames."""
+    _reconnected(host)
+    fast(host)
+    ground, space, port = host.lab.ground, f"slow-{host.name}", f"s-{host.name}"
+    ground.ip(
+        f"netns add {space}",
+        f"link set {host.name} netns {space}",
+        f"link add {port} type veth peer name out netns {space}",
+        f"link set {port} master bridge up",
+    )
+    there = f"--net=/proc/{ground.pid}/root/run/netns/{space}"
+    ups = f"link set {host.name} up\nlink set out up\n"
+    call(["nsenter", there, "--", "ip", "-batch", "-"], given=ups)
+    relay = subprocess.Popen(
+        [*ground.enter("--pid", there), sys.executable, "-IS", str(_RELAY), host.name, "out",
+         str(delay_ms), str(loss)],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    assert relay.stdout is not None
+    with relay.stdout as out:
+        if not out.readline():
+            raise LabError(f"the relay of {host.name} does not carry")
+    host.port = port
+    host.undo["slow"] = lambda: _undo_slow(host, relay)
+
+
+def fast(host: Host) -> None:
+    """Undo ``slow``; nothing where it is not on."""
+    undo = host.undo.get("slow")
+    if undo is not None:
+        undo()
+
+
+def _undo_slow(host: Host, relay: subprocess.Popen[bytes]) -> None:
+    _reconnected(host)
+    host.undo.pop("slow")
+    relay.kill()
+    relay.wait()
+    ground, space = host.lab.ground, f"slow-{host.name}"
+    ground.ip(f"link delete {host.port}")
+    there = f"--net=/proc/{ground.pid}/root/run/netns/{space}"
+    call(["nsenter", there, "--", "ip", "link", "set", host.name, "netns", str(ground.pid)])
+    host.port = host.name
+    ground.ip(f"link set {host.name} master bridge up", f"netns delete {space}")
+
+
+def _reconnected(host: Host) -> None:
+    """A change of wires is no cut that goes on: heal it first."""
+    if "cut" in host.undo:
+        heal(host)
 
 
 def freeze(host: Host) -> None:
@@ -66,7 +124,7 @@ def lose_power(host: Host) -> None:
 
 def stop(host: Host) -> None:
     """Shut it down in good order and leave it off."""
-    host.halt()
+    host.halt(before_unwired=lambda: fast(host))
     host.undo.clear()
     host.undo["off"] = lambda: start(host)
 

@@ -84,6 +84,8 @@ class Host:
         """Its disk, as this machine reaches it, also while the host is off."""
         self.undo: dict[str, Callable[[], None]] = {}
         """What ends each fault that is on, by the fault's name."""
+        self.port = self.name
+        """The port of the lab's bridge that it hangs on."""
         self._mac = f"02:77:00:00:00:{number:02x}"
         self._real = lab.disks / self.name
         self._wired = False
@@ -214,7 +216,7 @@ class Host:
         self.begin_boot()
         self.await_boot()
 
-    def halt(self) -> None:
+    def halt(self, *, before_unwired: Callable[[], None] = lambda: None) -> None:
         """End all that runs there at once. Sockets close as far as the link lets their words out;
         afterwards nothing answers for them."""
         if self._process is not None:
@@ -222,6 +224,7 @@ class Host:
                 os.kill(self.pid, signal.SIGKILL)
             self._process.wait(BOOT_S)
             self._process = None
+        before_unwired()
         self._unwire()
 
     def ended(self) -> None:

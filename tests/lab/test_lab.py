@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -77,6 +78,30 @@ async def test_a_cut_is_silence_and_healing_goes_on_where_it_was(hosts: list[Hos
         faults.heal(host)
         async with asyncio.timeout(20):
             assert (await connection.run("echo still")).stdout == "still\n"
+
+
+async def test_a_slow_link_is_slow_both_ways(hosts: list[Host]) -> None:
+    host = hosts[0]
+
+    async def round_trip_s() -> float:
+        start = time.monotonic()
+        _, writer = await asyncio.open_connection(host.address, 22)
+        writer.close()
+        return time.monotonic() - start
+
+    faults.slow(host, 60)
+    assert await round_trip_s() >= 0.12
+    blob = await said(host, "head -c 300000 /dev/zero | tr '\\0' x")
+    assert blob == "x" * 300000
+    faults.cut(host)
+    assert not await answers(host)
+    faults.heal(host)
+    assert await said(host, "hostname") == host.name
+    faults.slow(host, 5, loss=0.05)
+    assert await said(host, "hostname") == host.name
+    await asyncio.to_thread(faults.reboot, host)
+    assert host.undo == {}
+    assert min([await round_trip_s() for _ in range(5)]) < 0.12
 
 
 async def test_a_frozen_host_takes_connections_that_nobody_serves(hosts: list[Host]) -> None:

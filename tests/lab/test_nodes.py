@@ -75,6 +75,18 @@ async def test_silence_is_noticed_and_each_comes_back(hosts: list[Host], tmp_pat
         assert nodes[well.name].status.state is NodeState.READY
 
 
+async def test_a_slow_link_is_no_lost_one(hosts: list[Host], tmp_path: Path) -> None:
+    host = hosts[0]
+    faults.slow(host, 150, loss=0.02)
+    async with fleet_over([host], tmp_path) as nodes:
+        node = nodes[host.name]
+        await until(lambda: node.status.rtt_s is not None, "a round trip is measured")
+        assert (node.status.rtt_s or 0.0) >= 0.3
+        started = await node.start_instance(instance())
+        assert started.state is InstanceState.RUNNING
+        assert node.status.state is NodeState.READY
+
+
 async def test_a_reboot_is_told_from_a_cut(hosts: list[Host], tmp_path: Path) -> None:
     host = hosts[0]
     async with fleet_over([host], tmp_path) as nodes:
