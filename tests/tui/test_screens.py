@@ -201,6 +201,7 @@ async def test_a_gateway_that_is_down_is_in_the_header() -> None:
 async def test_an_idle_console_paints_nothing() -> None:
     async with console(client_of(lab())) as c:
         await c.press("3")
+        await c.still()  # what the key asked for is painted a moment after it was handled
         tables = [pane.table for pane in c.app.main.query("ListPane").results()]  # type: ignore[attr-defined]
         before = [table.renders for table in tables]
         for _ in range(5):
