@@ -73,11 +73,20 @@ class Console:
         Textual's own pilot also waits until the process is idle, a fifth of a second a key.
         """
         for _ in range(ROUNDS):
-            await self.pilot._wait_for_screen()
+            await self._gone_through()
         async with asyncio.timeout(WAIT_S):
             while self.app.is_running and not self.app.keys_typed.idle:
                 await asyncio.sleep(0)
+                await self._gone_through()
+
+    async def _gone_through(self) -> None:
+        """One round; widgets of an application that ends meanwhile answer no more."""
+        try:
+            async with asyncio.timeout(WAIT_S / 4):
                 await self.pilot._wait_for_screen()
+        except TimeoutError:
+            if self.app.is_running and self.app.return_value is None:
+                raise
 
     async def settle(self) -> None:
         """Show the engine's newest, and let everything be painted."""
