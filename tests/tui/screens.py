@@ -30,7 +30,7 @@ from llmgw_tui.app import ConsoleApp  # noqa: E402
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WAIT_S = 20.0
 ROUNDS = 3
-STILL = 3
+STILL = 6
 CHARACTERS = {
     "space": " ", "plus": "+", "minus": "-", "colon": ":", "slash": "/", "question_mark": "?",
     "equals_sign": "=", "full_stop": ".", "exclamation_mark": "!", "underscore": "_",
@@ -147,6 +147,7 @@ async def console(
     app = ConsoleApp(replace(base, **changes), clock=lambda: NOW)  # type: ignore[arg-type]
     try:
         async with app.run_test(size=size, notifications=True) as pilot:
+            app.animation_level = "none"  # a scroll that glides is a picture that never stands
             running = Console(app, pilot)
             if client is not None:
                 await running.until(lambda: app.link.snapshot is not None)
