@@ -199,11 +199,13 @@ class Host:
         self.await_sshd()
 
     def await_sshd(self) -> None:
-        """Wait until its SSH server takes connections."""
+        """Wait until its SSH server takes connections and greets."""
         end = time.monotonic() + BOOT_S
         while True:
             try:
-                socket.create_connection((self.address, 22), timeout=1).close()
+                with socket.create_connection((self.address, 22), timeout=1) as there:
+                    if not there.recv(64):
+                        raise ConnectionAbortedError("it hung up")
             except OSError as error:
                 if time.monotonic() > end:
                     raise LabError(f"{self.name} does not answer on port 22: {error}") from error
