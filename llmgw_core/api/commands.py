@@ -13,6 +13,8 @@ serve.plan    {source, fields?}        a serve plan and its form, with the field
 mirror.pull   {source, model?, version?}     mirror.cancel {model, version}
 mirror.rm     {model, version}         mirror.verify {model?, version?}
 mirror.clean  {dry_run: bool}
+keys.add      {name, owner?, models?, limits?, expires_s?}   the answer alone holds the secret
+keys.list     {}                       keys.revoke {name}
 reload        {}                       plan {}            explain {name}
 shutdown      {stop_replicas: bool, stop_gateway: bool}
 handover      {}                       the console's engine gives way to a daemon
@@ -25,8 +27,9 @@ NAMES = (
     "node.trust", "node.takeover", "node.cordon", "node.uncordon", "node.drain", "node.provision",
     "node.probe",
     "serve.plan", "mirror.pull", "mirror.cancel", "mirror.rm", "mirror.verify", "mirror.clean",
+    "keys.add", "keys.list", "keys.revoke",
     "reload", "plan", "explain", "shutdown", "handover",
 )  # fmt: skip
 
-DANGEROUS = frozenset(NAMES) - {"plan", "explain", "serve.plan"}
+DANGEROUS = frozenset(NAMES) - {"plan", "explain", "serve.plan", "keys.list"}
 """Those that change something: refused in read-only mode."""

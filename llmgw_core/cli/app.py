@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from llmgw_core.cli import changes, gguf, mirror, reads, serve
+from llmgw_core.cli import changes, gguf, keys, mirror, reads, serve
 
 HELP = "Serve language models on the machines you already have."
 
@@ -25,6 +25,7 @@ changes.register(run)
 serve.register(run)
 gguf.register(run)
 mirror.register(run)
+keys.register(run)
 
 
 @app.callback(invoke_without_command=True)

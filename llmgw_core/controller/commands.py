@@ -11,6 +11,7 @@ from llmgw_core.api.commands import NAMES
 from llmgw_core.api.views import Command, CommandResult, ModelView, NodeView, ReplicaView
 from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.core import Controller
+from llmgw_core.controller.key_commands import KeyCommands
 from llmgw_core.controller.mirror_commands import MirrorCommands
 from llmgw_core.controller.replica import Replica
 from llmgw_core.controller.serving import Serving
@@ -28,6 +29,7 @@ class Commands:
         self.controller = controller
         self._mirror = MirrorCommands(controller)
         self._serving = Serving(controller)
+        self._keys = KeyCommands(controller)
         self._handlers: dict[str, Handler] = {
             "restart": self._restart,
             "stop": self._stop,
@@ -57,6 +59,8 @@ class Commands:
         group, _, verb = command.name.partition(".")
         if group == "mirror":
             return await self._mirror.run(verb, command.args, command.actor)
+        if group == "keys":
+            return await self._keys.run(verb, command.args, command.actor)
         handler = self._handlers.get(command.name)
         if handler is not None:
             return await handler(command.args, command.actor)

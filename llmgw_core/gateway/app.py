@@ -7,12 +7,13 @@ import logging
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llmgw_core.gateway import body, endpoints
 from llmgw_core.gateway.client import ClientProtocol, Running
 from llmgw_core.gateway.errors import ApiError, bad_request
 from llmgw_core.gateway.headers import Header, value_of
+from llmgw_core.gateway.keys import Gate, Key, check_model, opened
 from llmgw_core.gateway.metrics import Metrics, Outcome, RequestRecord, render
 from llmgw_core.gateway.policy import Admission, LeastOutstanding, RoutingPolicy
 from llmgw_core.gateway.pool import Pool
@@ -40,6 +41,7 @@ class Gateway:
         settings: limits and timeouts.
         policy: how a replica is chosen.
         admission: asked before that; None lets every request in.
+        gate: asked first, for the key; None is open to all.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Gateway:
         *,
         policy: RoutingPolicy | None = None,
         admission: Admission | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
@@ -57,6 +60,7 @@ class Gateway:
         self.pool = Pool(self.tunnels, connect_timeout_s=settings.connect_timeout_s)
         self.policy: RoutingPolicy = policy or LeastOutstanding()
         self.admission = admission
+        self.gate = gate or Gate()
         self.observers: list[Callable[[RequestRecord], None]] = []
         self.draining = False
         self.buffered = 0
@@ -98,27 +102,45 @@ class Gateway:
         """Something came that is no request."""
         self._count_refusal(None, error, 0.0)
 
+    def unwanted(self, headers: Sequence[Header]) -> ApiError | None:
+        """A key that opens nothing is refused before the whole of a large body is held."""
+        try:
+            self.gate.who(headers, time.time())
+        except ApiError as error:
+            return error
+        return None
+
     def handle(self, client: ClientProtocol, request: Request) -> Running | None:
         """Answer now, or return the exchange that will."""
         try:
             endpoints.check_method(request.method, request.path)
+            key = self._let_in(client, request)
             if request.path in endpoints.RELAYED:
-                return self._relay(client, request)
-            self._answer(client, request)
+                return self._relay(client, request, key)
+            self._answer(client, request, key)
         except ApiError as error:
             self._count_refusal(None, error, self.loop.time() - request.received)
             client.refuse(error)
         return None
 
-    def _relay(self, client: ClientProtocol, request: Request) -> Running | None:
+    def _let_in(self, client: ClientProtocol, request: Request) -> Key | None:
+        """The request's key, where it needs one."""
+        if request.path == endpoints.HEALTH:
+            return None  # balancers ask, and it tells little
+        if request.path == endpoints.METRICS and client.is_near:
+            return None
+        return self.gate.who(request.headers, time.time())
+
+    def _relay(self, client: ClientProtocol, request: Request, key: Key | None) -> Running | None:
         encoding = value_of(request.headers, b"content-encoding")
         if encoding is not None and encoding.lower() != b"identity":
             raise ApiError(415, "Compressed request bodies are not read here; send plain JSON.")
         if not request.body:
             raise bad_request("The request has no body; send a JSON object.", code="invalid_json")
         ask = body.read(request.body)
-        model = self.state.directory.resolve(ask.model)
+        model = self._model_of(ask.model, key)
         try:
+            check_model(key, model.name)
             body.check_limits(ask, model.name, model.max_output)
             if self.admission is not None:
                 self.admission.admit(request.headers, model, ask)
@@ -130,16 +152,24 @@ class Gateway:
         exchange.start()
         return exchange
 
-    def _answer(self, client: ClientProtocol, request: Request) -> None:
+    def _model_of(self, name: str, key: Key | None) -> RouteModel:
+        """The model that is asked for; who has a key hears only of those that it opens."""
         directory = self.state.directory
+        return directory.find(name) or directory.resolve(name, self._shown(key))
+
+    def _shown(self, key: Key | None) -> frozenset[str]:
+        return opened(key, (model.name for model in self.state.directory.table.models))
+
+    def _answer(self, client: ClientProtocol, request: Request, key: Key | None) -> None:
+        directory, shown = self.state.directory, self._shown(key)
         if request.path == endpoints.HEALTH:
             client.respond(200, _JSON, endpoints.health(directory, draining=self.draining))
         elif request.path == endpoints.METRICS:
             client.respond(200, _TEXT, self._metrics_text().encode())
         elif request.path.rstrip("/") == endpoints.MODELS:
-            client.respond(200, _JSON, endpoints.models_list(directory))
+            client.respond(200, _JSON, endpoints.models_list(directory, shown))
         else:
-            client.respond(200, _JSON, endpoints.model_card(directory, request.path))
+            client.respond(200, _JSON, endpoints.model_card(directory, shown, request.path))
 
     def _count_refusal(self, model: RouteModel | None, error: ApiError, duration_s: float) -> None:
         record = RequestRecord(

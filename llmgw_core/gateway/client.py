@@ -59,6 +59,9 @@ class Application(Protocol):
     def closed(self, client: ClientProtocol) -> None:
         """A connection ended."""
 
+    def unwanted(self, headers: Sequence[Header]) -> ApiError | None:
+        """Why a request with these headers would be refused whatever its body says, if so."""
+
     def handle(self, client: ClientProtocol, request: Request) -> Running | None:
         """Answer now, or return what will."""
 
@@ -172,6 +175,10 @@ class ClientProtocol(asyncio.Protocol):
         """Invite the body, as soon as the answers before are sent."""
         self._owes_continue = True
         self._send_continue()
+
+    def unwanted(self, headers: Sequence[Header]) -> ApiError | None:
+        """Ask before much of a body is held."""
+        return self._app.unwanted(headers)
 
     def holds(self, size: int) -> bool:
         """Account for a part of a body."""
@@ -336,6 +343,12 @@ class ClientProtocol(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the client runs on this machine."""
+        peer = self._transport.get_extra_info("peername")
+        return bool(peer) and str(peer[0]) in ("127.0.0.1", "::1")
 
     @property
     def write_paused(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from urllib.parse import unquote
 
 import msgspec
@@ -88,18 +89,21 @@ def _card(model: RouteModel) -> _ModelCard:
     )
 
 
-def models_list(directory: Directory) -> bytes:
-    """The answer to ``GET /v1/models``: every model of the table, in its order."""
-    return _encode(_ModelList([_card(model) for model in directory.table.models]))
+def models_list(directory: Directory, shown: AbstractSet[str]) -> bytes:
+    """The answer to ``GET /v1/models``: those of the table's models, in its order."""
+    models = directory.table.models
+    return _encode(_ModelList([_card(model) for model in models if model.name in shown]))
 
 
-def model_card(directory: Directory, path: str) -> bytes:
+def model_card(directory: Directory, shown: AbstractSet[str], path: str) -> bytes:
     """The answer to ``GET /v1/models/NAME``; names may hold slashes, and may be aliases.
 
     Raises:
-        ApiError: no model has that name.
+        ApiError: none of the models that are shown has that name.
     """
-    return _encode(_card(directory.resolve(unquote(path.removeprefix(MODELS + "/")))))
+    name = unquote(path.removeprefix(MODELS + "/"))
+    model = directory.resolve(name, shown)
+    return _encode(_card(model))
 
 
 def health(directory: Directory, *, draining: bool) -> bytes:

@@ -42,6 +42,8 @@ class ApiError(Exception):
     retry_after_s: int | None = None
     allow: str | None = None
     """The ``Allow`` header of a 405."""
+    challenge: str | None = None
+    """The ``WWW-Authenticate`` header of a 401."""
     close: bool = False
     """Whether the connection cannot be used any more (the request was not read to its end)."""
 
@@ -63,6 +65,8 @@ class ApiError(Exception):
             found.append((b"retry-after", b"%d" % self.retry_after_s))
         if self.allow is not None:
             found.append((b"allow", self.allow.encode("ascii")))
+        if self.challenge is not None:
+            found.append((b"www-authenticate", self.challenge.encode("ascii")))
         return found
 
 

@@ -71,15 +71,20 @@ class Directory:
         """The model of this name or alias."""
         return self.names.get(name)
 
-    def resolve(self, name: str) -> RouteModel:
+    def resolve(self, name: str, shown: AbstractSet[str] | None = None) -> RouteModel:
         """The model of this name or alias.
+
+        Args:
+            name: as the client wrote it.
+            shown: the only models that this client may hear of; None is all.
 
         Raises:
             ApiError: no model has it.
         """
         model = self.names.get(name)
-        if model is None:
-            raise unknown_model(name, [model.name for model in self.table.models])
+        if model is None or (shown is not None and model.name not in shown):
+            names = [model.name for model in self.table.models]
+            raise unknown_model(name, [n for n in names if shown is None or n in shown])
         return model
 
 

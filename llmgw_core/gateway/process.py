@@ -18,12 +18,16 @@ from pathlib import Path
 from llmgw_core.errors import InvalidInput, LlmgwError, Refused
 from llmgw_core.gateway.app import Gateway
 from llmgw_core.gateway.control import Control
+from llmgw_core.gateway.key_store import KeyStore, Stamp
+from llmgw_core.gateway.keys import Gate
 from llmgw_core.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
 LOCK_NAME = "gateway.lock"
 BACKLOG = 1024
+KEYS_S = 0.25
+"""How often the file of keys is looked at: a revoked one opens nothing after that."""
 
 
 class AddressTaken(LlmgwError):
@@ -69,11 +73,11 @@ def take_lock(state_dir: Path) -> int:
     return lock
 
 
-def listen(settings: GatewaySettings) -> socket.socket:
+def listen(settings: GatewaySettings, *, has_keys: bool = False) -> socket.socket:
     """The listening socket.
 
     Raises:
-        Refused: others reach the address, and no keys are checked.
+        Refused: others reach the address, and there are no keys to check.
         InvalidInput: the host is not an address of this machine.
         AddressTaken: something listens there.
     """
@@ -89,11 +93,12 @@ def listen(settings: GatewaySettings) -> socket.socket:
             hint="name an address of this machine with --host",
         ) from error
     address = ipaddress.ip_address(str(where[0]).partition("%")[0])
-    if not address.is_loopback and not settings.insecure_no_keys:
+    if not (address.is_loopback or has_keys or settings.insecure_no_keys):
         raise Refused(
             f"The gateway does not listen on {shown}, which other machines reach, "
-            "because it checks no keys yet",
-            hint="listen on 127.0.0.1, or allow it with --insecure-no-keys",
+            "because it checks no keys yet, as none was made",
+            hint="make one with `llmgw run keys add NAME`, listen on 127.0.0.1, "
+            "or allow it with --insecure-no-keys",
         )
     sock = socket.socket(family, kind, proto)
     try:
@@ -119,6 +124,31 @@ def shown_address(sock: socket.socket) -> str:
     """``host:port`` as listened on, IPv6 in brackets."""
     host, port = sock.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class KeyWatch:
+    """Puts changed keys in force: at most ``KEYS_S`` after the file was replaced."""
+
+    def __init__(self, store: KeyStore, gate: Gate, stamp: Stamp | None) -> None:
+        self._store = store
+        self._gate = gate
+        self._stamp = stamp
+
+    async def run(self) -> None:
+        """Look at the file until cancelled; what cannot be read changes nothing."""
+        while True:
+            await asyncio.sleep(KEYS_S)
+            try:
+                stamp = await asyncio.to_thread(self._store.stamp)
+                if stamp == self._stamp:
+                    continue
+                self._stamp = stamp
+                ring = await asyncio.to_thread(self._store.load)
+            except (OSError, LlmgwError) as error:
+                log.warning("the keys of before stay in force: %s", error)
+                continue
+            self._gate.set_ring(ring)
+            log.info("%d keys are in force", len(ring.keys))
 
 
 class _Stop:
@@ -148,9 +178,11 @@ async def serve(state_dir: Path, settings: GatewaySettings) -> None:
         LlmgwError: it cannot start; see ``take_lock`` and ``listen``.
     """
     lock = take_lock(state_dir)
-    sock = listen(settings)
+    store = KeyStore(state_dir)
+    stamp, ring = store.stamp(), store.load()
+    sock = listen(settings, has_keys=bool(ring.keys))
     loop = asyncio.get_running_loop()
-    gateway = Gateway(settings)
+    gateway = Gateway(settings, gate=Gate(ring, must=bool(ring.keys)))
     gateway.address = shown_address(sock)
     stop = _Stop(settings.drain_timeout_s)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -164,7 +196,8 @@ async def serve(state_dir: Path, settings: GatewaySettings) -> None:
     await control.open()
     _settle()
     log.info("listening on %s", gateway.address)
-    tasks = [loop.create_task(gateway.watch()), loop.create_task(control.run())]
+    keys = KeyWatch(store, gateway.gate, stamp)
+    tasks = [loop.create_task(work) for work in (gateway.watch(), control.run(), keys.run())]
     try:
         await _until(stop.asked, tasks)
         log.info("draining for at most %g s", stop.timeout_s)

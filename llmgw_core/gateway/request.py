@@ -56,6 +56,9 @@ class Reader(Protocol):
     def expects_continue(self) -> None:
         """The client waits for a 100 before it sends the body."""
 
+    def unwanted(self, headers: Sequence[Header]) -> ApiError | None:
+        """Why the rest of a large body need not be read, if so."""
+
     def holds(self, size: int) -> bool:
         """So many more bytes of a body are held; False where that is too much for us all."""
 
@@ -201,7 +204,13 @@ class RequestReader:
         if self.dead:
             return
         self._moved = True
+        before = self._size
         self._size += len(data)
+        if before <= SLACK < self._size:
+            error = self._reader.unwanted(self._headers)
+            if error is not None:
+                self._fail(error)
+                return
         room = self._reader.holds(len(data))
         self._parts.append(data)
         if self._size > self._settings.max_body:
