@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from llmgw_core.cli import changes, gguf, keys, mirror, reads, serve
+from llmgw_core.cli import changes, gguf, keys, mirror, reads, serve, usage
 
 HELP = "Serve language models on the machines you already have."
 
@@ -26,6 +26,7 @@ serve.register(run)
 gguf.register(run)
 mirror.register(run)
 keys.register(run)
+usage.register(run)
 
 
 @app.callback(invoke_without_command=True)

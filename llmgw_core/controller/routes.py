@@ -81,6 +81,7 @@ def _route(
         context_length=model.context_length,
         max_output=model.max_output,
         owned_by=model.owner or "llmgw",
+        owner=model.owner,
         routing_profile=model.routing_profile.value,
         fallbacks=model.fallbacks,
         held=held and not targets,

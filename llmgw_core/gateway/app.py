@@ -145,10 +145,10 @@ class Gateway:
             if self.admission is not None:
                 self.admission.admit(request.headers, model, ask)
         except ApiError as error:
-            self._count_refusal(model, error, self.loop.time() - request.received)
+            self._count_refusal(model, error, self.loop.time() - request.received, key)
             client.refuse(error)
             return None
-        exchange = Exchange(self, client, request, model, ask)
+        exchange = Exchange(self, client, request, model, ask, key)
         exchange.start()
         return exchange
 
@@ -171,7 +171,13 @@ class Gateway:
         else:
             client.respond(200, _JSON, endpoints.model_card(directory, shown, request.path))
 
-    def _count_refusal(self, model: RouteModel | None, error: ApiError, duration_s: float) -> None:
+    def _count_refusal(
+        self,
+        model: RouteModel | None,
+        error: ApiError,
+        duration_s: float,
+        key: Key | None = None,
+    ) -> None:
         record = RequestRecord(
             model=model.name if model is not None else None,
             requested=None,
@@ -183,6 +189,8 @@ class Gateway:
             duration_s=duration_s,
             chunks=0,
             tries=0,
+            key=key,
+            owner=model.owner if model is not None else None,
         )
         self.metrics.observe(record, wall=time.time())
         for observer in self.observers:

@@ -39,6 +39,7 @@ _decoder = msgspec.json.Decoder(_Fields)
 _text = msgspec.json.Decoder(str)
 _integer = msgspec.json.Decoder(int)
 _options = msgspec.json.Decoder(StreamOptions | None)
+_table = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -135,14 +136,49 @@ def check_limits(ask: Ask, model: str, max_output: int | None) -> None:
             )
 
 
-def renamed(ask: Ask, model: str) -> tuple[bytes | memoryview, ...]:
-    """The body with this model's name in it, as pieces to be sent one after the other."""
-    if ask.model == model:
+def renamed(ask: Ask, model: str, *, with_usage: bool = False) -> tuple[bytes | memoryview, ...]:
+    """The body with this model's name in it, as pieces to be sent one after the other.
+
+    With ``with_usage`` it also asks for a stream's usage.
+    """
+    changes: list[tuple[int, int, bytes]] = []
+    if ask.model != model:
+        changes.append((*_place(ask, ask.name), _encode(model)))
+    if with_usage:
+        change = _asking_for_usage(ask)
+        changes += [change] if change is not None else []
+    if not changes:
         return (ask.body,)
-    start = _address(ask.name) - _address(ask.body)
-    end = start + len(memoryview(ask.name))
-    view = memoryview(ask.body)
-    return (view[:start], _encode(model), view[end:])
+    view, at = memoryview(ask.body), 0
+    pieces: list[bytes | memoryview] = []
+    for start, end, new in sorted(changes):
+        pieces += [view[at:start], new]
+        at = end
+    return (*pieces, view[at:])
+
+
+def _asking_for_usage(ask: Ask) -> tuple[int, int, bytes] | None:
+    """The change that makes the engine tell a stream's usage; None where its options are no
+    object, which the engine will refuse by itself."""
+    options = bytes(ask.options)
+    if not options:
+        at = ask.body.index(b"{") + 1
+        return at, at, b'"stream_options":{"include_usage":true},'
+    if options == b"null":
+        found: dict[str, msgspec.Raw] = {}
+    else:
+        try:
+            found = _table.decode(options)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+    found["include_usage"] = msgspec.Raw(b"true")
+    return (*_place(ask, ask.options), _encode(found))
+
+
+def _place(ask: Ask, part: msgspec.Raw) -> tuple[int, int]:
+    """Where in the body a part of it begins and ends."""
+    start = _address(part) - _address(ask.body)
+    return start, start + len(memoryview(part))
 
 
 _BUFFER_ROOM = 256

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llmgw_core.gateway.keys import Key
+from llmgw_core.gateway.usage import NOTHING, Usage
+
 TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+TPOT_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
@@ -44,6 +48,13 @@ class RequestRecord:
     tries: int
     unserved: bool = False
     """Whether it failed for want of a ready replica."""
+    path: str = ""
+    owner: str | None = None
+    """Of the model."""
+    key: Key | None = None
+    """With which it came; None where none was needed."""
+    usage: Usage = NOTHING
+    """Of the answer, as the engine told it."""
 
 
 class Histogram:
@@ -85,8 +96,12 @@ class ModelStats:
     gone: int = 0
     cut: int = 0
     last_end: float | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
     by_status: dict[int, int] = field(default_factory=dict)
     ttft: Histogram = field(default_factory=lambda: Histogram(TTFT_BUCKETS))
+    tpot: Histogram = field(default_factory=lambda: Histogram(TPOT_BUCKETS))
     duration: Histogram = field(default_factory=lambda: Histogram(DURATION_BUCKETS))
 
 
@@ -121,6 +136,18 @@ class Metrics:
             stats.duration.observe(record.duration_s)
             if record.ttft_s is not None:
                 stats.ttft.observe(record.ttft_s)
+            _observe_tokens(stats, record)
+
+
+def _observe_tokens(stats: ModelStats, record: RequestRecord) -> None:
+    usage = record.usage
+    stats.prompt_tokens += usage.prompt_tokens or 0
+    stats.completion_tokens += usage.completion_tokens or 0
+    stats.cached_tokens += usage.cached_tokens or 0
+    # a stream's first token comes with its first byte; what came at once tells no rate
+    after_first = (usage.completion_tokens or 0) - 1
+    if record.stream and record.ttft_s is not None and after_first > 0:
+        stats.tpot.observe((record.duration_s - record.ttft_s) / after_first)
 
 
 def _quoted(value: str) -> str:
@@ -155,6 +182,9 @@ def render(
     head("llmgw_ttft_seconds", "histogram", "From the request to the first byte of its answer.")
     for labels, stats in models:
         lines.extend(stats.ttft.lines("llmgw_ttft_seconds", labels))
+    head("llmgw_tpot_seconds", "histogram", "Between two tokens of a stream, on average.")
+    for labels, stats in models:
+        lines.extend(stats.tpot.lines("llmgw_tpot_seconds", labels))
     head("llmgw_duration_seconds", "histogram", "From the request to the end of its answer.")
     for labels, stats in models:
         lines.extend(stats.duration.lines("llmgw_duration_seconds", labels))
@@ -179,6 +209,9 @@ _SIMPLE = (
         "Requests for a model without a ready replica.",
         "unserved",
     ),
+    ("llmgw_prompt_tokens_total", "counter", "Of prompts, cached ones too.", "prompt_tokens"),
+    ("llmgw_completion_tokens_total", "counter", "Of answers.", "completion_tokens"),
+    ("llmgw_cached_tokens_total", "counter", "Of prompts, held already.", "cached_tokens"),
     ("llmgw_retries_total", "counter", "Tries on a second replica or connection.", "retries"),
     ("llmgw_client_gone_total", "counter", "Requests whose client left first.", "gone"),
     ("llmgw_cut_total", "counter", "Answers that broke off half way.", "cut"),

@@ -16,11 +16,14 @@ import sys
 from pathlib import Path
 
 from llmgw_core.errors import InvalidInput, LlmgwError, Refused
+from llmgw_core.gateway.accounts import Accounts
 from llmgw_core.gateway.app import Gateway
 from llmgw_core.gateway.control import Control
 from llmgw_core.gateway.key_store import KeyStore, Stamp
 from llmgw_core.gateway.keys import Gate
 from llmgw_core.gateway.settings import GatewaySettings
+from llmgw_core.ledger.usage import FILE as USAGE_FILE
+from llmgw_core.ledger.usage import UsageStore
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +200,10 @@ async def serve(state_dir: Path, settings: GatewaySettings) -> None:
     _settle()
     log.info("listening on %s", gateway.address)
     keys = KeyWatch(store, gateway.gate, stamp)
-    tasks = [loop.create_task(work) for work in (gateway.watch(), control.run(), keys.run())]
+    accounts = Accounts(UsageStore(state_dir / USAGE_FILE))
+    gateway.observers.append(accounts.book)
+    work = (gateway.watch(), control.run(), keys.run(), accounts.run())
+    tasks = [loop.create_task(one) for one in work]
     try:
         await _until(stop.asked, tasks)
         log.info("draining for at most %g s", stop.timeout_s)
@@ -213,6 +219,7 @@ async def serve(state_dir: Path, settings: GatewaySettings) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await gateway.close()
+        await accounts.close()
         await control.close()
     log.info("ended")
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from llmgw_core.gateway.answer import Answer, asks_for_usage
 from llmgw_core.gateway.body import Ask, renamed
 from llmgw_core.gateway.client import ClientProtocol
 from llmgw_core.gateway.errors import (
@@ -25,8 +26,8 @@ from llmgw_core.gateway.headers import (
     RESPONSE_DROPPED,
     clean_value,
     forwarded,
-    value_of,
 )
+from llmgw_core.gateway.keys import Key
 from llmgw_core.gateway.metrics import Metrics, Outcome, RequestRecord
 from llmgw_core.gateway.policy import RoutingPolicy, candidates
 from llmgw_core.gateway.pool import Pool
@@ -35,6 +36,7 @@ from llmgw_core.gateway.settings import GatewaySettings
 from llmgw_core.gateway.state import GatewayState
 from llmgw_core.gateway.table import RouteModel, Target
 from llmgw_core.gateway.upstream import ResponseHead, UpstreamConnection, address_of
+from llmgw_core.gateway.usage import NOTHING
 
 HOLD_HEAD_S = 10.0
 """How long an answer's head is kept back for its first byte, so that a replica that dies in
@@ -58,6 +60,7 @@ class Exchange:
     """One request's life. Made for a request that may go to a replica."""
 
     __slots__ = (
+        "_answer",
         "_ask",
         "_chunks",
         "_client",
@@ -65,16 +68,14 @@ class Exchange:
         "_connecting",
         "_connection",
         "_deadline",
-        "_head",
-        "_head_at",
-        "_is_sse",
+        "_hides_usage",
+        "_key",
         "_model",
         "_over",
         "_refreshed",
         "_request",
         "_services",
         "_status",
-        "_tail",
         "_target",
         "_tried",
         "_tries",
@@ -88,23 +89,23 @@ class Exchange:
         request: Request,
         model: RouteModel,
         ask: Ask,
+        key: Key | None = None,
     ) -> None:
         self._services = services
         self._client = client
         self._request = request
         self._model = model
         self._ask = ask
+        self._key = key
+        self._hides_usage = asks_for_usage(request.path, ask)
         self._target: Target | None = None
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._tried: set[str] = set()
         self._tries = 0
         self._refreshed = False
-        self._head: ResponseHead | None = None
-        self._head_at = 0.0
+        self._answer: Answer | None = None
         self._committed = False
-        self._is_sse = False
-        self._tail = b""
         self._deadline: float | None = None
         self._status = 0
         self._ttft: float | None = None
@@ -163,7 +164,7 @@ class Exchange:
         self._connection = connection
         now = self._services.loop.time()
         self._deadline = now + self._services.settings.first_byte_timeout_s
-        body = renamed(self._ask, self._model.name)
+        body = renamed(self._ask, self._model.name, with_usage=self._hides_usage)
         connection.send(self, (self._request_head(target, sum(map(len, body))), *body))
 
     def _request_head(self, target: Target, length: int) -> bytes:
@@ -189,7 +190,7 @@ class Exchange:
         failed = self._leave_target()
         until = self._services.loop.time() + self._services.settings.avoid_s
         self._services.state.failed(failed, until)
-        self._head = None
+        self._answer = None
         target = self._choose()
         if target is not None:
             self._go(target)
@@ -232,7 +233,7 @@ class Exchange:
             return
         now = self._services.loop.time()
         if head is not None:
-            self._head, self._head_at = head, now
+            self._answer = Answer(head, started=now, hides=self._hides_usage)
             if head.status == 503 and self._hand_over("answered 503", ended=ended):
                 return
         if data:
@@ -245,8 +246,8 @@ class Exchange:
             if data or ended:
                 self._commit(data, ended)
             return
-        if self._is_sse and data:
-            self._tail = data[-4:]
+        if self._answer is not None:
+            data = self._answer.feed(data, ended=ended)
         if ended:
             self._finish(Outcome.DONE)
         self._client.send(b"", data, ended)
@@ -264,19 +265,15 @@ class Exchange:
 
     def _commit(self, data: bytes, ended: bool) -> None:
         """Send the head and what there is of the body."""
-        head, target = self._head, self._target
-        if head is None or target is None:
+        answer, target = self._answer, self._target
+        if answer is None or target is None:
             raise RuntimeError("an answer without a head")
         self._committed = True
+        head = answer.head
         self._status = head.status
         self._services.state.answered(target.id)
-        content_type = value_of(head.headers, b"content-type") or b""
-        self._is_sse = (
-            content_type.lower().startswith(b"text/event-stream")
-            and value_of(head.headers, b"content-encoding") is None
-        )
-        self._tail = data[-4:]
-        length = head.length
+        data = answer.feed(data, ended=ended)
+        length = answer.length
         if length is None and ended:
             length = len(data)
         lines = b"%bx-request-id: %b\r\nx-llmgw-replica: %b\r\n" % (
@@ -294,11 +291,9 @@ class Exchange:
     def _cut(self, why: str) -> None:
         """The answer broke off after its commit point."""
         event = b""
-        if self._is_sse:
+        if self._answer is not None:
             target = self._target.id if self._target is not None else ""
-            event = cut_short(self._model.name, target, why).event()
-            if not (self._tail.endswith((b"\n\n", b"\r\n\r\n")) or not self._tail):
-                event = b"\n\n" + event
+            event = self._answer.broken_off(cut_short(self._model.name, target, why).event())
         if self._connection is not None:
             self._connection.abort()
         self._finish(Outcome.CUT)
@@ -327,6 +322,10 @@ class Exchange:
             chunks=self._chunks,
             tries=self._tries,
             unserved=unserved,
+            path=self._request.path,
+            owner=self._model.owner,
+            key=self._key,
+            usage=self._answer.usage if self._answer is not None else NOTHING,
         )
         services.metrics.observe(record, wall=time.time())
         for observer in services.observers:
@@ -365,7 +364,8 @@ class Exchange:
             return
         if not self._committed and self._is_lost() and self._hand_over("is on a node that is away"):
             return
-        if self._head is not None and not self._committed and now - self._head_at > HOLD_HEAD_S:
+        answer = self._answer
+        if answer is not None and not self._committed and now - answer.started > HOLD_HEAD_S:
             self._commit(b"", False)
         if now <= self._deadline or self._client.write_paused:
             return

@@ -32,6 +32,8 @@ class RouteModel(msgspec.Struct, frozen=True):
     context_length: int | None = None
     max_output: int | None = None
     owned_by: str = "llmgw"
+    owner: str | None = None
+    """Whom requests without a key that has an owner are charged to."""
     created: int = 0
     routing_profile: str = "chat"
     fallbacks: tuple[str, ...] = ()
