@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 
 from llmgw_core.api.views import GatewayView
+from llmgw_core.config import OwnerConfig
 from llmgw_core.controller.keeper import Keeper
 from llmgw_core.errors import LlmgwError
 from llmgw_core.gateway.link import GatewayLink, last_log_line, spawn
 from llmgw_core.gateway.settings import GatewaySettings
-from llmgw_core.gateway.table import Report, RouteModel, Table, Tunnel
+from llmgw_core.gateway.table import UNLIMITED, KeyLimits, Report, RouteModel, Table, Tunnel
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,12 @@ class GatewayKeeper:
         lost: tuple[str, ...] = (),
     ) -> None:
         """Make this its table, now or when it is next heard from."""
-        table = Table(self._table.version, models, dict(tunnels), lost)
+        owners = {
+            owner.name: limits
+            for owner in self._keeper.config.owners
+            if (limits := limits_of(owner)) != UNLIMITED
+        }
+        table = Table(self._table.version, models, dict(tunnels), lost, owners)
         if self._published and table == self._table:
             return
         self._published = True
@@ -223,6 +229,16 @@ class GatewayKeeper:
             raise LlmgwError(f"the gateway (pid {pid}) does not end") from None
         if self._process is not None:
             await asyncio.to_thread(self._process.wait, 10.0)
+
+
+def limits_of(owner: OwnerConfig) -> KeyLimits:
+    """What an owner's requests may use together."""
+    return KeyLimits(
+        requests_per_minute=owner.requests_per_minute,
+        requests_per_day=owner.requests_per_day,
+        tokens_per_minute=owner.tokens_per_minute,
+        tokens_per_day=owner.tokens_per_day,
+    )
 
 
 def _is_number(host: str) -> bool:

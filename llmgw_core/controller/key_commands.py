@@ -12,7 +12,8 @@ from llmgw_core.api.views import CommandResult
 from llmgw_core.config import Config
 from llmgw_core.errors import InvalidInput
 from llmgw_core.gateway.key_store import KeyStore, Wanted
-from llmgw_core.gateway.keys import Key, KeyLimits
+from llmgw_core.gateway.keys import Key
+from llmgw_core.gateway.table import KeyLimits
 
 if TYPE_CHECKING:
     from llmgw_core.controller.core import Controller

@@ -31,7 +31,7 @@ def entry_of(record: RequestRecord, day: str) -> tuple[UsageKey, UsageSum] | Non
     key = record.key
     line = UsageKey(
         day=day,
-        owner=(key.owner if key is not None else None) or record.owner or "",
+        owner=record.owner or "",
         key=key.id if key is not None else "",
         key_name=key.name if key is not None else "",
         model=record.model,

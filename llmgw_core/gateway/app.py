@@ -14,11 +14,13 @@ from llmgw_core.gateway.client import ClientProtocol, Running
 from llmgw_core.gateway.errors import ApiError, bad_request
 from llmgw_core.gateway.headers import Header, value_of
 from llmgw_core.gateway.keys import Gate, Key, check_model, opened
+from llmgw_core.gateway.limits import Limiter, Now
 from llmgw_core.gateway.metrics import Metrics, Outcome, RequestRecord, render
-from llmgw_core.gateway.policy import Admission, LeastOutstanding, RoutingPolicy
+from llmgw_core.gateway.policy import LeastOutstanding, RoutingPolicy
 from llmgw_core.gateway.pool import Pool
 from llmgw_core.gateway.relay import Exchange
 from llmgw_core.gateway.request import Request
+from llmgw_core.gateway.services import Entry
 from llmgw_core.gateway.settings import GatewaySettings
 from llmgw_core.gateway.state import GatewayState, Listening
 from llmgw_core.gateway.table import Report, RouteModel, Table
@@ -40,7 +42,6 @@ class Gateway:
     Args:
         settings: limits and timeouts.
         policy: how a replica is chosen.
-        admission: asked before that; None lets every request in.
         gate: asked first, for the key; None is open to all.
     """
 
@@ -49,7 +50,6 @@ class Gateway:
         settings: GatewaySettings,
         *,
         policy: RoutingPolicy | None = None,
-        admission: Admission | None = None,
         gate: Gate | None = None,
     ) -> None:
         self.settings = settings
@@ -59,7 +59,7 @@ class Gateway:
         self.tunnels = Tunnels()
         self.pool = Pool(self.tunnels, connect_timeout_s=settings.connect_timeout_s)
         self.policy: RoutingPolicy = policy or LeastOutstanding()
-        self.admission = admission
+        self.limiter = Limiter()
         self.gate = gate or Gate()
         self.observers: list[Callable[[RequestRecord], None]] = []
         self.draining = False
@@ -73,6 +73,7 @@ class Gateway:
     def set_table(self, table: Table) -> None:
         """Put another table in force; running requests go on where they are."""
         self.state.set_table(table)
+        self.limiter.owners = table.owners
         self.tunnels.update(self.state.directory.table.tunnels)
         targets = self.state.directory.targets.values()
         self.pool.retain({address_of(target) for target in targets})
@@ -142,13 +143,13 @@ class Gateway:
         try:
             check_model(key, model.name)
             body.check_limits(ask, model.name, model.max_output)
-            if self.admission is not None:
-                self.admission.admit(request.headers, model, ask)
+            owner = charged_to(key, model)
+            ticket = self.limiter.admit(key, owner, Now(self.loop.time(), time.time()))
         except ApiError as error:
             self._count_refusal(model, error, self.loop.time() - request.received, key)
             client.refuse(error)
             return None
-        exchange = Exchange(self, client, request, model, ask, key)
+        exchange = Exchange(self, client, request, model, ask, Entry(key, owner, ticket))
         exchange.start()
         return exchange
 
@@ -190,7 +191,7 @@ class Gateway:
             chunks=0,
             tries=0,
             key=key,
-            owner=model.owner if model is not None else None,
+            owner=charged_to(key, model) if model is not None else None,
         )
         self.metrics.observe(record, wall=time.time())
         for observer in self.observers:
@@ -246,3 +247,8 @@ class Gateway:
         """Close every upstream connection."""
         await self.pool.close()
         await self.tunnels.close()
+
+
+def charged_to(key: Key | None, model: RouteModel) -> str | None:
+    """The owner whose use a request is: the key's, else the model's."""
+    return (key.owner if key is not None else None) or model.owner

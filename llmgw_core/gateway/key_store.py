@@ -14,15 +14,8 @@ from pathlib import Path
 import msgspec
 
 from llmgw_core.errors import InvalidInput, NotFound, Refused
-from llmgw_core.gateway.keys import (
-    PREFIX,
-    UNLIMITED,
-    Key,
-    KeyLimits,
-    KeyRing,
-    digest_of,
-    hint_of,
-)
+from llmgw_core.gateway.keys import PREFIX, Key, KeyRing, digest_of, hint_of
+from llmgw_core.gateway.table import UNLIMITED, KeyLimits
 from llmgw_core.paths import make_private
 
 FILE = "keys.json"

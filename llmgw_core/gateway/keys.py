@@ -13,24 +13,11 @@ import msgspec
 
 from llmgw_core.gateway.errors import ApiError
 from llmgw_core.gateway.headers import Header, value_of
+from llmgw_core.gateway.table import UNLIMITED, KeyLimits
 
 PREFIX = "sk-llmgw-"
 """Of every secret, so that scanners for leaked secrets can find them."""
 _ID_DIGITS = 12
-
-
-class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a key may use; None is unlimited."""
-
-    requests_per_minute: int | None = None
-    requests_per_day: int | None = None
-    tokens_per_minute: int | None = None
-    tokens_per_day: int | None = None
-    concurrency: int | None = None
-    """Requests at once, waiting ones included."""
-
-
-UNLIMITED = KeyLimits()
 
 
 class Key(msgspec.Struct, frozen=True, omit_defaults=True):

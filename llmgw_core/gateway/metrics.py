@@ -50,7 +50,7 @@ class RequestRecord:
     """Whether it failed for want of a ready replica."""
     path: str = ""
     owner: str | None = None
-    """Of the model."""
+    """Whom it is charged to: the key's, else the model's."""
     key: Key | None = None
     """With which it came; None where none was needed."""
     usage: Usage = NOTHING

@@ -1,7 +1,6 @@
 """Who serves a request: pure decisions over the table and the load. The clock is passed in.
 
-The places for what comes later: ``Admission`` (keys, limits, queues) is asked before a replica is
-chosen; ``RoutingPolicy`` chooses among the candidates and sees the request, so that affinity can.
+``RoutingPolicy`` chooses among the candidates and sees the request, so that affinity can.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import msgspec
 
 from llmgw_core.gateway.body import Ask
 from llmgw_core.gateway.errors import unknown_model
-from llmgw_core.gateway.headers import Header
 from llmgw_core.gateway.table import RouteModel, Table, Target
 
 
@@ -86,18 +84,6 @@ class Directory:
             names = [model.name for model in self.table.models]
             raise unknown_model(name, [n for n in names if shown is None or n in shown])
         return model
-
-
-class Admission(Protocol):
-    """Decides whether a request may go on, before a replica is chosen for it."""
-
-    def admit(self, headers: Sequence[Header], model: RouteModel, ask: Ask) -> None:
-        """Return, or refuse.
-
-        Raises:
-            ApiError: what the client is told.
-        """
-        ...
 
 
 class RoutingPolicy(Protocol):

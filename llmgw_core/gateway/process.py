@@ -13,14 +13,16 @@ import resource
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from llmgw_core.errors import InvalidInput, LlmgwError, Refused
-from llmgw_core.gateway.accounts import Accounts
+from llmgw_core.gateway.accounts import Accounts, day_of
 from llmgw_core.gateway.app import Gateway
 from llmgw_core.gateway.control import Control
 from llmgw_core.gateway.key_store import KeyStore, Stamp
 from llmgw_core.gateway.keys import Gate
+from llmgw_core.gateway.limits import Limiter, Now
 from llmgw_core.gateway.settings import GatewaySettings
 from llmgw_core.ledger.usage import FILE as USAGE_FILE
 from llmgw_core.ledger.usage import UsageStore
@@ -200,7 +202,9 @@ async def serve(state_dir: Path, settings: GatewaySettings) -> None:
     _settle()
     log.info("listening on %s", gateway.address)
     keys = KeyWatch(store, gateway.gate, stamp)
-    accounts = Accounts(UsageStore(state_dir / USAGE_FILE))
+    ledger = UsageStore(state_dir / USAGE_FILE)
+    _remember_today(gateway.limiter, ledger, Now(loop.time(), time.time()))
+    accounts = Accounts(ledger)
     gateway.observers.append(accounts.book)
     work = (gateway.watch(), control.run(), keys.run(), accounts.run())
     tasks = [loop.create_task(one) for one in work]
@@ -222,6 +226,24 @@ async def serve(state_dir: Path, settings: GatewaySettings) -> None:
         await accounts.close()
         await control.close()
     log.info("ended")
+
+
+def _remember_today(limiter: Limiter, ledger: UsageStore, now: Now) -> None:
+    """Daily limits go on over a restart; without the ledger they begin anew, and that is logged."""
+    today = day_of(now.wall)
+    try:
+        keys = ledger.read(["key"], since=today)
+        owners = ledger.read(["owner"], since=today)
+    except LlmgwError as error:
+        log.warning("today's use is not known: %s", error)
+        return
+    for kind, rows in (("key", keys), ("owner", owners)):
+        used = [
+            (kind, row.by[kind], row.sums.requests,
+             row.sums.prompt_tokens + row.sums.completion_tokens)
+            for row in rows if row.by[kind]
+        ]  # fmt: skip
+        limiter.begin_day(used, now)
 
 
 async def _until(event: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Protocol
 
 from llmgw_core.gateway.answer import Answer, asks_for_usage
 from llmgw_core.gateway.body import Ask, renamed
@@ -27,13 +25,11 @@ from llmgw_core.gateway.headers import (
     clean_value,
     forwarded,
 )
-from llmgw_core.gateway.keys import Key
-from llmgw_core.gateway.metrics import Metrics, Outcome, RequestRecord
-from llmgw_core.gateway.policy import RoutingPolicy, candidates
-from llmgw_core.gateway.pool import Pool
+from llmgw_core.gateway.limits import Now
+from llmgw_core.gateway.metrics import Outcome, RequestRecord
+from llmgw_core.gateway.policy import candidates
 from llmgw_core.gateway.request import Request
-from llmgw_core.gateway.settings import GatewaySettings
-from llmgw_core.gateway.state import GatewayState
+from llmgw_core.gateway.services import Entry, Services
 from llmgw_core.gateway.table import RouteModel, Target
 from llmgw_core.gateway.upstream import ResponseHead, UpstreamConnection, address_of
 from llmgw_core.gateway.usage import NOTHING
@@ -41,19 +37,6 @@ from llmgw_core.gateway.usage import NOTHING
 HOLD_HEAD_S = 10.0
 """How long an answer's head is kept back for its first byte, so that a replica that dies in
 between can be exchanged; then it goes out alone."""
-
-
-class Services(Protocol):
-    """What an exchange uses of the gateway."""
-
-    settings: GatewaySettings
-    state: GatewayState
-    metrics: Metrics
-    pool: Pool
-    policy: RoutingPolicy
-    observers: list[Callable[[RequestRecord], None]]
-    """Each is told of every request that is over: the place for usage accounting."""
-    loop: asyncio.AbstractEventLoop
 
 
 class Exchange:
@@ -68,8 +51,8 @@ class Exchange:
         "_connecting",
         "_connection",
         "_deadline",
+        "_entry",
         "_hides_usage",
-        "_key",
         "_model",
         "_over",
         "_refreshed",
@@ -89,14 +72,14 @@ class Exchange:
         request: Request,
         model: RouteModel,
         ask: Ask,
-        key: Key | None = None,
+        entry: Entry,
     ) -> None:
         self._services = services
         self._client = client
         self._request = request
         self._model = model
         self._ask = ask
-        self._key = key
+        self._entry = entry
         self._hides_usage = asks_for_usage(request.path, ask)
         self._target: Target | None = None
         self._connection: UpstreamConnection | None = None
@@ -310,6 +293,11 @@ class Exchange:
         services = self._services
         target = self._target.id if self._target is not None else None
         services.metrics.stats(self._model.name).running -= 1
+        usage = self._answer.usage if self._answer is not None else NOTHING
+        tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
+        wall = time.time()
+        moment = Now(services.loop.time(), wall)
+        services.limiter.release(self._entry.ticket, tokens, moment)
         record = RequestRecord(
             model=self._model.name,
             requested=self._ask.model,
@@ -318,16 +306,16 @@ class Exchange:
             outcome=outcome,
             stream=self._ask.stream,
             ttft_s=self._ttft,
-            duration_s=services.loop.time() - self._request.received,
+            duration_s=moment.mono - self._request.received,
             chunks=self._chunks,
             tries=self._tries,
             unserved=unserved,
             path=self._request.path,
-            owner=self._model.owner,
-            key=self._key,
-            usage=self._answer.usage if self._answer is not None else NOTHING,
+            owner=self._entry.owner,
+            key=self._entry.key,
+            usage=usage,
         )
-        services.metrics.observe(record, wall=time.time())
+        services.metrics.observe(record, wall=wall)
         for observer in services.observers:
             observer(record)
         self._leave_target()

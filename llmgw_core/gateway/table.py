@@ -53,6 +53,20 @@ class Tunnel(msgspec.Struct, frozen=True):
     jump: Tunnel | None = None
 
 
+class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a key or an owner may use; None is unlimited."""
+
+    requests_per_minute: int | None = None
+    requests_per_day: int | None = None
+    tokens_per_minute: int | None = None
+    tokens_per_day: int | None = None
+    concurrency: int | None = None
+    """Requests at once, waiting ones included."""
+
+
+UNLIMITED = KeyLimits()
+
+
 class Table(msgspec.Struct, frozen=True):
     """The whole routing table; replaces the one before."""
 
@@ -61,6 +75,8 @@ class Table(msgspec.Struct, frozen=True):
     tunnels: dict[str, Tunnel] = {}
     lost: tuple[str, ...] = ()
     """Replicas whose nodes went away: what waits for their answer is asked of others."""
+    owners: dict[str, KeyLimits] = {}
+    """What owners may use together, by name."""
 
 
 class ModelDemand(msgspec.Struct, frozen=True):
