@@ -13,7 +13,7 @@ serve.plan    {source, fields?}        a serve plan and its form, with the field
 mirror.pull   {source, model?, version?}     mirror.cancel {model, version}
 mirror.rm     {model, version}         mirror.verify {model?, version?}
 mirror.clean  {dry_run: bool}
-keys.add      {name, owner?, models?, limits?, expires_s?}   the answer alone holds the secret
+keys.add      {name, owner?, models?, class?, limits?, expires_s?}   its answer alone has the secret
 keys.list     {}                       keys.revoke {name}
 reload        {}                       plan {}            explain {name}
 shutdown      {stop_replicas: bool, stop_gateway: bool}

@@ -29,6 +29,9 @@ def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, for people.")],
     owner: Annotated[str | None, typer.Option(help="Whom its usage is charged to.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="A model it opens; repeat it.")] = None,
+    model_class: Annotated[
+        str | None, typer.Option("--class", help="Of its requests where they wait.")
+    ] = None,
     expires: Annotated[str | None, typer.Option(help="How long it lasts, like 30d.")] = None,
     requests_per_minute: Count = None,
     requests_per_day: Count = None,
@@ -49,6 +52,7 @@ def add(
         "name": name,
         "owner": owner,
         "models": model or None,
+        "class": model_class,
         "limits": {key: value for key, value in limits.items() if value is not None},
         "expires_s": _seconds(expires),
     }

@@ -295,8 +295,9 @@ class Controller:
         endpoints = self.watcher.endpoints
         unsettled = self.observer.unsettled()
         models = route_models(
-            self.keeper.catalog, self.roster, endpoints, tunnels, reasons, unsettled
-        )
+            self.keeper.catalog, self.roster, endpoints, tunnels, reasons, unsettled,
+            {known.name: known.rank for known in self.config.classes},
+        )  # fmt: skip
         lost = tuple(sorted(r.id for r in self.roster if r.phase is Phase.UNKNOWN))
         self.gateway.publish(models, tunnels, lost)
 

@@ -23,6 +23,7 @@ class DemandMeter:
                 asked = model.last_end or 0.0 if first else now
                 self._asked_at[model.model] = (count, asked)
             asked_at = self._asked_at[model.model][1]
-            idle = now - asked_at if count and asked_at else None
+            ever = count or model.running or model.waiting
+            idle = now - asked_at if ever and asked_at else None
             result[model.model] = Demand(model.running, model.waiting, idle)
         return result

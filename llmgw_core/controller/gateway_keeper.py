@@ -80,7 +80,8 @@ class GatewayKeeper:
             for owner in self._keeper.config.owners
             if (limits := limits_of(owner)) != UNLIMITED
         }
-        table = Table(self._table.version, models, dict(tunnels), lost, owners)
+        ranks = {known.name: known.rank for known in self._keeper.config.classes}
+        table = Table(self._table.version, models, dict(tunnels), lost, ranks, owners)
         if self._published and table == self._table:
             return
         self._published = True

@@ -83,6 +83,7 @@ def _wanted(config: Config, args: Args, now: float) -> Wanted:
         limits = msgspec.convert(args.get("limits") or {}, KeyLimits)
         models = msgspec.convert(args.get("models"), tuple[str, ...] | None)
         lasts = msgspec.convert(args.get("expires_s"), float | int | None)
+        named = msgspec.convert(args.get("class"), str | None)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the key cannot be made: {error}") from error
     for name, value in msgspec.structs.asdict(limits).items():
@@ -90,11 +91,15 @@ def _wanted(config: Config, args: Args, now: float) -> Wanted:
             raise InvalidInput(f"{name} is {value}, but must be at least 1; leave it out for none")
     if lasts is not None and lasts <= 0:
         raise InvalidInput("a key must last longer than that; say for how long, like 30d")
+    if named is not None and config.rank(named) is None:
+        shown = ", ".join(known.name for known in config.classes)
+        raise InvalidInput(f"there is no class {named!r} (classes: {shown})")
     return Wanted(
         name=str(args.get("name") or ""),
         owner=owner,
         models=models or None,
         limits=limits,
+        model_class=named,
         expires=None if lasts is None else now + lasts,
     )
 
@@ -107,6 +112,7 @@ def key_json(key: Key, now: float) -> Args:
         "hint": key.hint,
         "state": key.state(now),
         "owner": key.owner,
+        "class": key.model_class,
         "models": None if key.models is None else list(key.models),
         "limits": msgspec.structs.asdict(key.limits),
         "created": key.created,

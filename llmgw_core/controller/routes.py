@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.replica import Phase, Replica
+from llmgw_core.engines.llamacpp import slots_of
 from llmgw_core.gateway.table import RouteModel, Target, Tunnel
 from llmgw_core.nodes.instance import Endpoint
 
@@ -18,6 +19,7 @@ def route_models(
     tunnels: Mapping[str, Tunnel],
     reasons: Mapping[str, str],
     unsettled: AbstractSet[str] = frozenset(),
+    ranks: Mapping[str, int] | None = None,
 ) -> tuple[RouteModel, ...]:
     """What clients may ask for, and where it is served.
 
@@ -28,6 +30,7 @@ def route_models(
         tunnels: nodes that the gateway reaches by SSH, by name.
         reasons: why a model lacks replicas, by model name.
         unsettled: models of which it is not known yet whether and where they are served.
+        ranks: of classes, by name.
     """
     by_model: dict[str, list[Replica]] = {}
     for replica in replicas:
@@ -40,6 +43,7 @@ def route_models(
             tunnels,
             reasons.get(model.name, ""),
             held=model.name in unsettled,
+            rank=(ranks or {}).get(model.model_class, 0),
         )
         for model in models
     )
@@ -53,6 +57,7 @@ def _route(
     reason: str,
     *,
     held: bool,
+    rank: int,
 ) -> RouteModel:
     targets = []
     for replica in sorted(replicas, key=lambda r: r.id):
@@ -67,10 +72,12 @@ def _route(
                 host="127.0.0.1" if through else endpoint.host,
                 port=replica.port,
                 weight=profile.weight if profile else 1.0,
+                slots=slots_of(replica.engine, replica.argv),
                 api_key=replica.api_key,
                 tunnel=through,
             )
         )
+    coming = _coming(replicas)
     return RouteModel(
         name=model.name,
         aliases=model.aliases,
@@ -85,7 +92,37 @@ def _route(
         routing_profile=model.routing_profile.value,
         fallbacks=model.fallbacks,
         held=held and not targets,
+        wakes=_wakes(model, replicas),
+        rank=rank,
+        progress=None if targets or coming is None else _progress(coming),
+        node="" if targets or coming is None else coming.node,
     )
+
+
+def _coming(replicas: Iterable[Replica]) -> Replica | None:
+    """The replica that will be ready first, as far as one can tell."""
+    coming = [replica for replica in replicas if replica.phase.coming]
+    return max(coming, key=lambda replica: (_ORDER[replica.phase], replica.id), default=None)
+
+
+_ORDER = {Phase.PENDING: 0, Phase.FETCHING: 1, Phase.STARTING: 2, Phase.LOADING: 3}
+
+
+def _progress(replica: Replica) -> float | None:
+    fetched = replica.fetched
+    if replica.phase is Phase.FETCHING and fetched is not None and fetched.total:
+        return fetched.done / fetched.total
+    return replica.progress
+
+
+def _wakes(model: Model, replicas: Iterable[Replica]) -> bool:
+    """Whether it makes sense to wait for a replica: one comes, or one would."""
+    phases = {replica.phase for replica in replicas}
+    if model.scaling.mode is Mode.STOPPED:
+        return False
+    if any(phase.coming for phase in phases):
+        return True
+    return model.scaling.mode is Mode.ON_DEMAND and Phase.FAILED not in phases
 
 
 def model_state(model: Model, replicas: Iterable[Replica]) -> str:

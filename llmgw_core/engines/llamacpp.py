@@ -124,6 +124,12 @@ def context_pool(argv: Sequence[str]) -> int | None:
     return int(given[-1]) or None if given and given[-1].isdigit() else None
 
 
+def slots_of(engine: str, argv: Sequence[str]) -> int | None:
+    """Requests that a started engine works on at once; None where that is not known."""
+    settings = settings_key(engine, argv)
+    return settings.parallel if settings is not None and settings.parallel > 0 else None
+
+
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
     """What of a command line decides how much memory the context takes."""

@@ -42,6 +42,12 @@ class Answer:
         return self._reader.usage if self._reader is not None else NOTHING
 
     @property
+    def is_between_events(self) -> bool:
+        """Whether a comment line could be put into the stream now."""
+        held = isinstance(self._reader, StreamReader) and self._reader.holds
+        return not held and (not self._tail or self._tail.endswith(_BLANK))
+
+    @property
     def length(self) -> int | None:
         """Bytes of the body as the client will see it; None where that is not known."""
         return None if self.is_sse and self._hides else self.head.length

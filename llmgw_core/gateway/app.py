@@ -72,11 +72,12 @@ class Gateway:
 
     def set_table(self, table: Table) -> None:
         """Put another table in force; running requests go on where they are."""
-        self.state.set_table(table)
         self.limiter.owners = table.owners
+        self.state.set_table(table)
         self.tunnels.update(self.state.directory.table.tunnels)
         targets = self.state.directory.targets.values()
         self.pool.retain({address_of(target) for target in targets})
+        self.state.lines.call_all()
 
     def report(self) -> Report:
         """The state now."""

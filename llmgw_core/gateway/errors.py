@@ -16,11 +16,23 @@ from llmgw_core.gateway.table import RouteModel
 _NAMES_SHOWN = 20
 
 
-class _Body(msgspec.Struct):
+class Loading(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a model is that does not serve yet; stands beside the error's message."""
+
+    state: str
+    progress: float | None = None
+    """0 to 1."""
+    node: str | None = None
+    waiting: int | None = None
+    """Requests that wait for it."""
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
     message: str
     type: str
     param: str | None
     code: str | None
+    loading: Loading | None = None
 
 
 class _Envelope(msgspec.Struct):
@@ -42,6 +54,7 @@ class ApiError(Exception):
     retry_after_s: int | None = None
     allow: str | None = None
     """The ``Allow`` header of a 405."""
+    loading: Loading | None = None
     challenge: str | None = None
     """The ``WWW-Authenticate`` header of a 401."""
     close: bool = False
@@ -52,7 +65,9 @@ class ApiError(Exception):
 
     def body(self) -> bytes:
         """The JSON document, ``{"error": {…}}``."""
-        return _encoder.encode(_Envelope(_Body(self.message, self.kind, self.param, self.code)))
+        return _encoder.encode(
+            _Envelope(_Body(self.message, self.kind, self.param, self.code, self.loading))
+        )
 
     def event(self) -> bytes:
         """The same as one server-sent event, blank line included."""
@@ -108,17 +123,48 @@ def unknown_model(name: str, known: Sequence[str]) -> ApiError:
     )
 
 
-def not_ready(model: RouteModel) -> ApiError:
+def not_ready(model: RouteModel, waiting: int | None = None) -> ApiError:
     """A 503 for a model that has no replica to send the request to."""
     starting = model.state in ("starting", "loading", "fetching", "pending")
     why = f" ({model.reason})" if model.reason else ""
+    far = f", {model.progress:.0%} loaded" if model.progress is not None else ""
+    where = f" on {model.node}" if model.node else ""
     return ApiError(
         503,
-        f"The model '{model.name}' has no ready replica: it is {model.state}{why}.",
+        f"The model '{model.name}' has no ready replica: it is {model.state}{where}{far}{why}.",
         kind="service_unavailable",
         param="model",
         code="model_not_ready",
         retry_after_s=5 if starting else 30,
+        loading=Loading(model.state, model.progress, model.node or None, waiting)
+        if starting or model.wakes
+        else None,
+    )
+
+
+def waited_too_long(model: RouteModel, waited_s: float) -> ApiError:
+    """A 503: no place at a replica came free in time."""
+    what = "no replica had a free place" if model.targets else f"it is {model.state}"
+    why = f" ({model.reason})" if model.reason and not model.targets else ""
+    return ApiError(
+        503,
+        f"The request waited {waited_s:.0f} s for the model '{model.name}': {what}{why}.",
+        kind="service_unavailable",
+        param="model",
+        code="queue_timeout",
+        retry_after_s=10,
+    )
+
+
+def line_full(model: str, waiting: int) -> ApiError:
+    """A 429: too many wait already."""
+    return ApiError(
+        429,
+        f"{waiting} requests wait for the model '{model}' already; try again later.",
+        kind="rate_limit_error",
+        param="model",
+        code="queue_full",
+        retry_after_s=5,
     )
 
 

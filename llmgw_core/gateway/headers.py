@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
@@ -94,3 +95,17 @@ def usable_request_id(value: bytes | None) -> bytes | None:
     if value is None or not 0 < len(value) <= 128:
         return None
     return value if all(0x20 < byte < 0x7F for byte in value) else None
+
+
+_WAIT = re.compile(rb"(?:^|[\s,;])wait\s*=\s*(\d{1,6})(?:$|[\s,;])", re.IGNORECASE)
+
+
+def patience_s(headers: Iterable[Header]) -> float | None:
+    """How long a client wants to wait at most (``Prefer: wait=N``, RFC 7240); None where it does
+    not say."""
+    for name, value in headers:
+        if name.lower() == b"prefer":
+            found = _WAIT.search(value)
+            if found is not None:
+                return float(found[1])
+    return None

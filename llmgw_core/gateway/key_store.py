@@ -35,6 +35,7 @@ class Wanted:
     owner: str | None = None
     models: tuple[str, ...] | None = None
     limits: KeyLimits = UNLIMITED
+    model_class: str | None = None
     expires: float | None = None
 
 
@@ -90,6 +91,7 @@ class KeyStore:
             owner=wanted.owner,
             models=wanted.models,
             limits=wanted.limits,
+            model_class=wanted.model_class,
             expires=wanted.expires,
         )
         with self._locked():

@@ -34,6 +34,8 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True):
     models: tuple[str, ...] | None = None
     """Names of the models that it may ask for; None is all."""
     limits: KeyLimits = UNLIMITED
+    model_class: str | None = None
+    """Of its requests where they wait; None is the class of the model that they ask for."""
     expires: float | None = None
     revoked: float | None = None
     revoked_by: str | None = None

@@ -123,3 +123,12 @@ def candidates(
     left = [target for target in targets if target.id not in tried]
     well = [target for target in left if loads.get(target.id, IDLE).avoid_until <= now]
     return well or left
+
+
+def with_room(targets: Sequence[Target], loads: Mapping[str, Load]) -> list[Target]:
+    """Those that work on fewer requests than they can."""
+    return [
+        target
+        for target in targets
+        if target.slots is None or loads.get(target.id, IDLE).outstanding < target.slots
+    ]

@@ -197,6 +197,7 @@ async def serve(state_dir: Path, settings: GatewaySettings) -> None:
         state_dir, set_table=gateway.set_table, report=gateway.report, drain=stop.drain
     )
     gateway.state.on_freed = control.push_soon
+    gateway.state.lines.on_wait = control.push_soon
     server = await loop.create_server(gateway.make_client, sock=sock, backlog=BACKLOG)
     await control.open()
     _settle()

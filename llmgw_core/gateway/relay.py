@@ -15,20 +15,19 @@ from llmgw_core.gateway.client import ClientProtocol
 from llmgw_core.gateway.errors import (
     ApiError,
     cut_short,
-    not_ready,
     upstream_failed,
     upstream_silent,
 )
 from llmgw_core.gateway.headers import (
     REQUEST_DROPPED,
-    RESPONSE_DROPPED,
     clean_value,
     forwarded,
 )
 from llmgw_core.gateway.limits import Now
 from llmgw_core.gateway.metrics import Outcome, RequestRecord
-from llmgw_core.gateway.policy import candidates
+from llmgw_core.gateway.reply import Reply, as_event
 from llmgw_core.gateway.request import Request
+from llmgw_core.gateway.seat import Seat
 from llmgw_core.gateway.services import Entry, Services
 from llmgw_core.gateway.table import RouteModel, Target
 from llmgw_core.gateway.upstream import ResponseHead, UpstreamConnection, address_of
@@ -37,6 +36,8 @@ from llmgw_core.gateway.usage import NOTHING
 HOLD_HEAD_S = 10.0
 """How long an answer's head is kept back for its first byte, so that a replica that dies in
 between can be exchanged; then it goes out alone."""
+COLLECTED_MOST = 1 << 20
+"""Bytes of an answer that came where a stream was promised."""
 
 
 class Exchange:
@@ -46,7 +47,7 @@ class Exchange:
         "_answer",
         "_ask",
         "_chunks",
-        "_client",
+        "_collected",
         "_committed",
         "_connecting",
         "_connection",
@@ -56,11 +57,12 @@ class Exchange:
         "_model",
         "_over",
         "_refreshed",
+        "_reply",
         "_request",
+        "_seat",
         "_services",
         "_status",
         "_target",
-        "_tried",
         "_tries",
         "_ttft",
     )
@@ -75,7 +77,7 @@ class Exchange:
         entry: Entry,
     ) -> None:
         self._services = services
-        self._client = client
+        self._reply = Reply(client, request, streams=ask.stream)
         self._request = request
         self._model = model
         self._ask = ask
@@ -84,7 +86,6 @@ class Exchange:
         self._target: Target | None = None
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._tried: set[str] = set()
         self._tries = 0
         self._refreshed = False
         self._answer: Answer | None = None
@@ -93,31 +94,18 @@ class Exchange:
         self._status = 0
         self._ttft: float | None = None
         self._chunks = 0
+        self._collected = b""
         self._over = False
+        self._seat = Seat(services, model, request, ask, entry, go=self._go, refuse=self._refuse)
 
     def start(self) -> None:
-        """Send the request to a replica, or refuse it."""
-        self._services.metrics.stats(self._model.name).running += 1
-        target = self._choose()
-        if target is None:
-            self._refuse(not_ready(self._model), unserved=True)
-        else:
-            self._go(target)
+        """Send the request to a replica, have it wait for one, or refuse it."""
+        self._seat.find()
 
     # trying
 
-    def _choose(self) -> Target | None:
-        services = self._services
-        # a table that came since may have brought others, or taken the model away
-        model = services.state.directory.find(self._model.name)
-        targets = model.targets if model is not None else ()
-        loads = services.state.loads
-        left = candidates(targets, loads, services.loop.time(), self._tried)
-        return services.policy.pick(self._ask, left, loads) if left else None
-
     def _go(self, target: Target) -> None:
         self._target = target
-        self._tried.add(target.id)
         self._refreshed = False
         self._services.state.begin(target.id)
         connection = self._services.pool.take(address_of(target), self._services.loop.time())
@@ -174,9 +162,8 @@ class Exchange:
         until = self._services.loop.time() + self._services.settings.avoid_s
         self._services.state.failed(failed, until)
         self._answer = None
-        target = self._choose()
-        if target is not None:
-            self._go(target)
+        if self._seat.others():
+            self._seat.find()
         else:
             self._refuse(upstream_failed(self._model.name, f"replica {failed} {_sentence(why)}"))
 
@@ -186,6 +173,7 @@ class Exchange:
         if target is None:
             return ""
         self._services.state.end(target.id)
+        self._services.state.lines.call(self._model.name)
         return target.id
 
     # the connection's side
@@ -233,13 +221,13 @@ class Exchange:
             data = self._answer.feed(data, ended=ended)
         if ended:
             self._finish(Outcome.DONE)
-        self._client.send(b"", data, ended)
+        if data:
+            self._reply.heard(now)
+        self._reply.more(data, ended=ended)
 
     def _hand_over(self, why: str, *, ended: bool = False) -> bool:
         """A replica that cannot serve now: whether another was asked instead."""
-        loads, now = self._services.state.loads, self._services.loop.time()
-        model = self._services.state.directory.find(self._model.name)
-        if model is None or not candidates(model.targets, loads, now, self._tried):
+        if not self._seat.others():
             return False
         if not ended and self._connection is not None:
             self._connection.abort()
@@ -251,25 +239,29 @@ class Exchange:
         answer, target = self._answer, self._target
         if answer is None or target is None:
             raise RuntimeError("an answer without a head")
+        if self._reply.opened and not answer.is_sse:
+            self._collect(answer, data, ended)
+            return
         self._committed = True
-        head = answer.head
-        self._status = head.status
+        self._status = answer.head.status
         self._services.state.answered(target.id)
         data = answer.feed(data, ended=ended)
-        length = answer.length
-        if length is None and ended:
-            length = len(data)
-        lines = b"%bx-request-id: %b\r\nx-llmgw-replica: %b\r\n" % (
-            forwarded(head.headers, RESPONSE_DROPPED),
-            self._request.id,
-            clean_value(target.id),
-        )
-        out = self._client.head(head.status, lines, length)
-        if self._client.write_paused:
+        if self._reply.paused:
             self.pause()
         if ended:
             self._finish(Outcome.DONE)
-        self._client.send(out, data, ended)
+        self._reply.heard(self._services.loop.time())
+        self._reply.begin(answer, target.id, data, ended=ended)
+
+    def _collect(self, answer: Answer, data: bytes, ended: bool) -> None:
+        """An answer that is no stream, where the client was told that one comes: an error."""
+        self._collected += answer.feed(data, ended=ended)
+        if ended:
+            self._status = answer.head.status
+            self._finish(Outcome.DONE)
+            self._reply.cut(as_event(self._collected, self._model.name, answer.head.status))
+        elif len(self._collected) > COLLECTED_MOST:
+            self._next_target("answered a stream with something else")
 
     def _cut(self, why: str) -> None:
         """The answer broke off after its commit point."""
@@ -280,18 +272,19 @@ class Exchange:
         if self._connection is not None:
             self._connection.abort()
         self._finish(Outcome.CUT)
-        self._client.cut(event)
+        self._reply.cut(event)
 
-    def _refuse(self, error: ApiError, *, unserved: bool = False) -> None:
+    def _refuse(self, error: ApiError, unserved: bool = False) -> None:
         self._status = error.status
         self._finish(Outcome.REFUSED, unserved=unserved)
-        self._client.refuse(error)
+        self._reply.refuse(error)
 
     def _finish(self, outcome: Outcome, *, unserved: bool = False) -> None:
         """Give everything back and tell the observers; once."""
         self._over = True
         services = self._services
         target = self._target.id if self._target is not None else None
+        self._seat.leave()
         services.metrics.stats(self._model.name).running -= 1
         usage = self._answer.usage if self._answer is not None else NOTHING
         tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0)
@@ -348,14 +341,20 @@ class Exchange:
 
     def check(self, now: float) -> None:
         """Look at the deadlines."""
-        if self._over or self._deadline is None or self._connection is None:
+        if self._over:
+            return
+        if self._seat.waits:
+            self._seat.check(now, self._reply)
+            return
+        if self._deadline is None or self._connection is None:
             return
         if not self._committed and self._is_lost() and self._hand_over("is on a node that is away"):
             return
+        self._show_life(now)
         answer = self._answer
         if answer is not None and not self._committed and now - answer.started > HOLD_HEAD_S:
             self._commit(b"", False)
-        if now <= self._deadline or self._client.write_paused:
+        if now <= self._deadline or self._reply.paused:
             return
         settings = self._services.settings
         if self._committed:
@@ -365,6 +364,13 @@ class Exchange:
         target = self._target.id if self._target is not None else ""
         waited = settings.first_byte_timeout_s
         self._refuse(upstream_silent(self._model.name, target, waited))
+
+    def _show_life(self, now: float) -> None:
+        """A comment line, where a stream is silent, between two of its events."""
+        answer = self._answer
+        if answer is None or (answer.is_sse and answer.is_between_events):
+            name = self._model.name
+            self._reply.keep_alive(now, self._services.settings.heartbeat_s, f"{name} works")
 
     def _is_lost(self) -> bool:
         """Whether the controller has lost sight of the replica that is to answer."""

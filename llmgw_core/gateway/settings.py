@@ -31,6 +31,14 @@ class GatewaySettings:
     max_buffered_mb: float = 1024.0
     """Bound on the bodies of all requests held at once."""
     max_connections: int = 10_000
+    max_waiting: int = 512
+    """Requests that may wait for one model."""
+    queue_timeout_s: float = 120.0
+    """How long a request waits for a place at a replica."""
+    wake_timeout_s: float = 900.0
+    """How long a request waits for a replica that has to be started."""
+    heartbeat_s: float = 15.0
+    """After how long a silence a stream gets a comment line."""
     avoid_s: float = 5.0
     """How long a replica that failed is avoided while others are there."""
     insecure_no_keys: bool = False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from llmgw_core.gateway.metrics import Metrics
 from llmgw_core.gateway.policy import Directory, Load, in_force
 from llmgw_core.gateway.table import ModelDemand, Report, Table, TargetLoad
+from llmgw_core.gateway.waiting import Lines
 
 _RATE_WINDOW_S = 5.0
 
@@ -35,6 +36,8 @@ class GatewayState:
         self.loads: dict[str, Load] = {}
         self.on_freed: Callable[[], None] = lambda: None
         """Called when a target that left the table has finished its last request."""
+        self.lines = Lines()
+        """Who waits for which model."""
         self._picks = 0
         self._freed: list[str] = []
         self._samples: deque[tuple[float, int, int]] = deque()
@@ -123,8 +126,7 @@ class GatewayState:
                 ModelDemand(
                     model=model.name,
                     running=stats.running,
-                    # there is no queue in front of a model: a request runs or is refused
-                    waiting=0,
+                    waiting=self.lines.count(model.name),
                     requests_total=stats.requests,
                     errors_total=stats.errors,
                     last_end=stats.last_end,

@@ -12,6 +12,8 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     host: str
     port: int
     weight: float = 1.0
+    slots: int | None = None
+    """Requests that it works on at once; more wait here. None where that is not known."""
     api_key: str = ""
     uds: str | None = None
     """A Unix socket to use instead of host and port."""
@@ -37,6 +39,14 @@ class RouteModel(msgspec.Struct, frozen=True):
     created: int = 0
     routing_profile: str = "chat"
     fallbacks: tuple[str, ...] = ()
+    wakes: bool = False
+    """Whether a replica comes when somebody waits for one."""
+    rank: int = 0
+    """Of its class: the order of those who wait, where their keys say no other."""
+    progress: float | None = None
+    """How far the replica that comes is, 0 to 1."""
+    node: str = ""
+    """Where it comes."""
     held: bool = False
     """Nobody knows yet where it is served: what the table before says of that stays in force."""
 
@@ -75,6 +85,8 @@ class Table(msgspec.Struct, frozen=True):
     tunnels: dict[str, Tunnel] = {}
     lost: tuple[str, ...] = ()
     """Replicas whose nodes went away: what waits for their answer is asked of others."""
+    ranks: dict[str, int] = {}
+    """Of the classes that keys may have."""
     owners: dict[str, KeyLimits] = {}
     """What owners may use together, by name."""
 

@@ -120,6 +120,11 @@ class StreamReader:
         self._hide = hide
         self._held = b""
 
+    @property
+    def holds(self) -> bool:
+        """Whether half an event is kept back."""
+        return bool(self._held)
+
     def feed(self, data: bytes) -> bytes:
         """What the client gets of one read: whole events, as they came."""
         if not self._held and data.endswith(b"\n\n") and _NAME not in data:

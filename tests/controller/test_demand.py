@@ -47,3 +47,11 @@ def test_a_request_under_way_is_no_idle_time_however_long() -> None:
         assert meter.read(running, now)["m"] == Demand(1, 0, 0.0)
     ended = report(asked(1, last_end=501.0))
     assert meter.read(ended, 505.0)["m"].idle_s == 5.0
+
+
+def test_who_waits_asks_although_nothing_was_ever_answered() -> None:
+    meter = DemandMeter()
+    waiting = ModelDemand("m", 0, 1, 0, 0, None)
+    assert meter.read(report(waiting), 50.0)["m"] == Demand(0, 1, 0.0)
+    served = ModelDemand("m", 0, 0, 1, 0, 52.0)
+    assert meter.read(report(served), 60.0)["m"].idle_s == 0.0
