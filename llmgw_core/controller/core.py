@@ -27,9 +27,8 @@ from llmgw_core.controller.peak_watch import PeakWatch
 from llmgw_core.controller.planner import Plan, World, booking_of, holds, plan
 from llmgw_core.controller.publish import Publisher
 from llmgw_core.controller.render import room_of
-from llmgw_core.controller.replica import Phase
 from llmgw_core.controller.roster import Roster
-from llmgw_core.controller.routes import route_models
+from llmgw_core.controller.routes import out_of_touch, route_models
 from llmgw_core.controller.snapshots import SnapshotMaker
 from llmgw_core.controller.watch import MakeProber, Watcher
 from llmgw_core.controller.weights import WeightsKeeper
@@ -298,7 +297,8 @@ class Controller:
             self.keeper.catalog, self.roster, endpoints, tunnels, reasons, unsettled,
             {known.name: known.rank for known in self.config.classes},
         )  # fmt: skip
-        lost = tuple(sorted(r.id for r in self.roster if r.phase is Phase.UNKNOWN))
+        silent_s = self.config.controller.unresponsive_s / 2
+        lost = tuple(sorted(r.id for r in self.roster if out_of_touch(r, self.now(), silent_s)))
         self.gateway.publish(models, tunnels, lost)
 
     def snapshot(self) -> Snapshot:

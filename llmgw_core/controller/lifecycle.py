@@ -41,6 +41,8 @@ class Observation:
     """Whether the node's list was read after the replica was last acted upon."""
     health: Health | None
     load_progress: float | None = None
+    stuck: str = ""
+    """Why it is known to make no token, although it answers."""
 
 
 def advance(replica: Replica, seen: Observation, limits: Limits, now: float) -> Replica:
@@ -62,7 +64,7 @@ def advance(replica: Replica, seen: Observation, limits: Limits, now: float) -> 
     replica = _measured(replica, status)
     replica = _progressed(replica, status, seen, now)
     replica = _answered(replica, seen.health, now)
-    return _overdue(replica, limits, now)
+    return _overdue(replica, seen, limits, now)
 
 
 def failed(
@@ -188,15 +190,20 @@ def _answered(replica: Replica, health: Health | None, now: float) -> Replica:
     return replica
 
 
-def _overdue(replica: Replica, limits: Limits, now: float) -> Replica:
+def _overdue(replica: Replica, seen: Observation, limits: Limits, now: float) -> Replica:
+    halted = seen.instance is not None and seen.instance.halted
+    why = "; its process is stopped by a signal" if halted else ""
     if replica.phase is Phase.LOADING:
         since = replica.progress_at or replica.since
         if now - since > limits.startup_s:
-            return failed(replica, f"no progress for {now - since:.0f} s while loading", now=now)
+            still = f"no progress for {now - since:.0f} s while loading{why}"
+            return failed(replica, still, now=now)
+    if replica.phase is Phase.READY and seen.stuck:
+        return failed(replica, seen.stuck, now=now)
     if replica.phase is Phase.READY and replica.answered_at is not None:
         silent = now - replica.answered_at
         if silent > limits.unresponsive_s:
-            return failed(replica, f"has not answered for {silent:.0f} s", now=now)
+            return failed(replica, f"has not answered for {silent:.0f} s{why}", now=now)
     if replica.phase is Phase.READY and replica.failures and _was_stable(replica, now):
         return replace(replica, failures=0)
     return replica

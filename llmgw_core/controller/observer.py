@@ -9,11 +9,13 @@ from dataclasses import replace
 from llmgw_core.catalog.model import DEFAULT_STARTUP_TIMEOUT_S
 from llmgw_core.controller.keeper import Keeper
 from llmgw_core.controller.lifecycle import Limits, Observation, advance
+from llmgw_core.controller.liveness import Vital, new_vital, observed, tried
 from llmgw_core.controller.render import NodeSeen
 from llmgw_core.controller.replica import ADOPTED, Phase, Replica, adopted
 from llmgw_core.controller.roster import Roster
 from llmgw_core.controller.suspicion import Standing, suspicion
-from llmgw_core.controller.watch import Watcher
+from llmgw_core.controller.watch import Watched, Watcher
+from llmgw_core.engines.registry import ENGINES
 from llmgw_core.errors import RefusedBecause
 from llmgw_core.ledger.events import EventLog
 from llmgw_core.nodes.api import FleetHandle, NodeHandle
@@ -51,6 +53,8 @@ class Observer:
         self._started = clock()
         self._node_states: dict[str, tuple[NodeState, str]] = {}
         self._ever_read: set[str] = set()
+        self._vitals: dict[str, tuple[str | None, Vital]] = {}
+        """Of ready replicas, by id, with the token of the run that they are of."""
 
     def observe(self) -> None:
         """Tell what became of nodes, adopt what runs there, and bring each replica up to date."""
@@ -173,6 +177,7 @@ class Observer:
             fresh=replica.id not in self._roster.busy
             and self._roster.is_fresh(replica.id, node.instances_at if node else None),
             health=watched.health if watched else None,
+            stuck=self._stuck(replica, watched, (read or {}).get(replica.instance)),
         )
         if replica.id in self._roster.busy and replica.phase is not Phase.LOADING:
             return
@@ -184,6 +189,27 @@ class Observer:
         self._roster.put(after, tell=not newly_failed)
         if newly_failed:
             self._examine(after)
+
+    def _stuck(
+        self, replica: Replica, watched: Watched | None, status: InstanceStatus | None
+    ) -> str:
+        """Why a ready replica makes no token, although it answers; one in doubt is tried."""
+        if replica.phase is not Phase.READY or watched is None:
+            self._vitals.pop(replica.id, None)
+            return ""
+        now = self._clock()
+        token, vital = self._vitals.get(replica.id, (None, None))
+        if vital is None or token != replica.token:
+            vital = new_vital(now)
+        cpu_s = status.cpu_s if status is not None else None
+        vital = observed(vital, watched.pulse, cpu_s, now, on_cpu=not replica.gpus)
+        if watched.found is not None:
+            vital = tried(vital, watched.found)
+        self._vitals[replica.id] = (replica.token, vital)
+        engine = ENGINES.get(replica.engine)
+        if vital.wants_try(now, proves_life=engine is not None and engine.numbers_prove_life):
+            self._watcher.try_one(replica)
+        return vital.verdict(now)
 
     def _away(self, node: NodeHandle | None) -> str:
         if node is None:

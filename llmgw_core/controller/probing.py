@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from llmgw_core.controller.liveness import TRY_TIMEOUT_S, Pulse
 from llmgw_core.controller.replica import Health, Replica
 from llmgw_core.controller.watch import Numbers, Reading
 from llmgw_core.engines.llamacpp import context_pool
@@ -68,7 +69,11 @@ class HttpProber:
         """One round: health; once healthy, whether it serves the model, and its numbers."""
         result = await self.scraper.scrape()
         health = Health(at, result.healthy, _answered(result), bool(result.serves), result.error)
-        return Reading(health, self._numbers(result, at))
+        return Reading(health, self._numbers(result, at), _pulse(result, at))
+
+    async def one_token(self) -> str:
+        """Ask for one token, within bounds: why that failed, or nothing."""
+        return await self.scraper.one_token(TRY_TIMEOUT_S)
 
     def _numbers(self, result: ScrapeResult, at: float) -> Numbers | None:
         if result.numbers is None:
@@ -88,3 +93,14 @@ class HttpProber:
 def _answered(result: ScrapeResult) -> bool:
     """Whether anything answered; a health check that was answered before counts."""
     return result.healthy or result.answer.came
+
+
+def _pulse(result: ScrapeResult, at: float) -> Pulse | None:
+    """Whether anything moves, as its numbers tell; None where its health is bad already."""
+    if not result.healthy or not result.serves:
+        return None
+    numbers = result.numbers
+    if numbers is None:
+        return Pulse(at, told=False)
+    known = [part for part in (numbers.running, numbers.waiting) if part is not None]
+    return Pulse(at, True, sum(known) if known else None, numbers.work)

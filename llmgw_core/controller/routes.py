@@ -142,3 +142,10 @@ def model_state(model: Model, replicas: Iterable[Replica]) -> str:
             return "on demand"
         case Mode.ALWAYS:
             return "pending"
+
+
+def out_of_touch(replica: Replica, now: float, silent_s: float) -> bool:
+    """Whether what waits for its answer had better ask another: its node is away, or it has not
+    answered its health check for so long."""
+    silent = replica.answered_at is not None and now - replica.answered_at > silent_s
+    return replica.phase is Phase.UNKNOWN or (replica.phase is Phase.READY and silent)

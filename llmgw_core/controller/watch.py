@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from llmgw_core.controller.liveness import Pulse, Try
 from llmgw_core.controller.replica import Health, Phase, Replica
 from llmgw_core.controller.roster import Roster
 from llmgw_core.errors import LlmgwError
@@ -39,6 +40,8 @@ class Reading:
 
     health: Health
     numbers: Numbers | None
+    pulse: Pulse | None = None
+    """None where its health check was not answered well."""
 
 
 class Prober(Protocol):
@@ -46,6 +49,10 @@ class Prober(Protocol):
 
     async def ask(self, *, at: float) -> Reading:
         """One bounded round of questions; never raises for an engine that does not answer."""
+        ...
+
+    async def one_token(self) -> str:
+        """Ask for one token, within bounds: why that failed, or nothing."""
         ...
 
 
@@ -59,6 +66,11 @@ class Watched:
     token: str | None
     health: Health | None = None
     numbers: Numbers | None = None
+    pulse: Pulse | None = None
+    found: Try | None = None
+    """What came of the newest request for one token."""
+    prober: Prober | None = None
+    trying: asyncio.Task[None] | None = None
     tokens: deque[float | None] = field(default_factory=lambda: deque(maxlen=SERIES_LENGTH))
     running: deque[float | None] = field(default_factory=lambda: deque(maxlen=SERIES_LENGTH))
     waiting: deque[float | None] = field(default_factory=lambda: deque(maxlen=SERIES_LENGTH))
@@ -97,6 +109,22 @@ class Watcher:
         """Where each watched replica is reached, by replica id."""
         return self._endpoints
 
+    def try_one(self, replica: Replica) -> None:
+        """Begin to ask the replica's engine for one token, unless that is under way."""
+        watched = self.of(replica)
+        if watched is None or watched.prober is None or watched.trying is not None:
+            return
+        task = asyncio.create_task(self._try(watched, watched.prober), name=f"try {replica.id}")
+        watched.trying = task
+
+    async def _try(self, watched: Watched, prober: Prober) -> None:
+        try:
+            error = await prober.one_token()
+            watched.found = Try(self._clock(), error)
+        finally:
+            watched.trying = None
+            self._kick()
+
     def sync(self) -> None:
         """Watch what runs, and nothing else."""
         wanted = {
@@ -108,7 +136,9 @@ class Watcher:
             replica = wanted.get(replica_id)
             if replica is None or self._watched[replica_id].token != replica.token:
                 self._tasks.pop(replica_id).cancel()
-                self._watched.pop(replica_id, None)
+                watched = self._watched.pop(replica_id, None)
+                if watched is not None and watched.trying is not None:
+                    watched.trying.cancel()
                 self._endpoints.pop(replica_id, None)
         for replica_id, replica in wanted.items():
             if replica_id not in self._tasks:
@@ -119,6 +149,7 @@ class Watcher:
     async def aclose(self) -> None:
         """End every task."""
         tasks = list(self._tasks.values())
+        tasks += [w.trying for w in self._watched.values() if w.trying is not None]
         self._tasks.clear()
         for task in tasks:
             task.cancel()
@@ -130,6 +161,7 @@ class Watcher:
             try:
                 if prober is None:
                     prober = await self._connect(replica)
+                self._lend(replica, prober)
                 if prober is not None:
                     self._keep(replica, await prober.ask(at=self._clock()))
             except Exception:
@@ -139,6 +171,11 @@ class Watcher:
             current = self._roster.get(replica.id)
             ready = current is not None and current.phase is Phase.READY
             await asyncio.sleep(self.interval_s if ready else LOADING_INTERVAL_S)
+
+    def _lend(self, replica: Replica, prober: Prober | None) -> None:
+        watched = self._watched.get(replica.id)
+        if watched is not None and watched.token == replica.token:
+            watched.prober = prober
 
     async def _connect(self, replica: Replica) -> Prober | None:
         node = self._fleet.nodes.get(replica.node)
@@ -159,6 +196,7 @@ class Watcher:
         before = watched.health
         watched.health = reading.health
         watched.numbers = reading.numbers
+        watched.pulse = reading.pulse or watched.pulse
         numbers = reading.numbers or Numbers()
         watched.tokens.append(numbers.tokens_per_s)
         watched.running.append(numbers.running)

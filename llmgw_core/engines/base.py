@@ -50,6 +50,9 @@ class Engine(Protocol):
     stop_grace_s: float
     """Time between SIGTERM and SIGKILL."""
     metrics: MetricsMapping
+    numbers_prove_life: bool
+    """Whether its metrics come from the loop that makes tokens, so that an idle engine that tells
+    them lives."""
     health_path: str
     """Answers 200 without a key once the model is loaded."""
 

@@ -53,6 +53,7 @@ class LlamaCpp:
     can_serve_on_cpu: bool = True
     stop_grace_s: float = 10.0
     metrics: MetricsMapping = LLAMACPP
+    numbers_prove_life: bool = True
     health_path: str = "/health"
 
     def validate(self, profile: Profile) -> list[CatalogProblem]:

@@ -43,6 +43,7 @@ class Vllm:
     can_serve_on_cpu: bool = False
     stop_grace_s: float = 30.0
     metrics: MetricsMapping = VLLM
+    numbers_prove_life: bool = False
     health_path: str = "/health"
 
     def validate(self, profile: Profile) -> list[CatalogProblem]:

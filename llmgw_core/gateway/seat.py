@@ -70,8 +70,9 @@ class Seat:
     def choose(self) -> Target | None:
         """A replica that has room for it now."""
         services = self._services
-        loads = services.state.loads
+        loads, lost = services.state.loads, services.state.directory.lost
         free = with_room(self.route().targets, loads)
+        free = [target for target in free if target.id not in lost] or free
         left = candidates(free, loads, services.loop.time(), self.tried)
         return services.policy.pick(self._ask, left, loads) if left else None
 

@@ -137,6 +137,25 @@ class ReplicaScraper:
         slots = await self._busy_slots() if self.names.slots_path and self._slots else None
         return numbers_in(text, self.names, slots, self.context_pool)
 
+    async def one_token(self, timeout_s: float) -> str:
+        """Ask for one token: why that failed, or nothing where any answer came.
+
+        An engine that refuses such a request (one for embeddings, say) works as well.
+        """
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        body = {"model": self.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self.client.post(
+                    f"{self.base}/v1/completions", json=body, headers=headers, timeout=timeout_s
+                )
+        except (TimeoutError, httpx.TimeoutException):
+            return f"no answer within {timeout_s:g} s"
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return str(error) or type(error).__name__
+        broken = answer.status_code >= 500 and answer.status_code != httpx.codes.NOT_IMPLEMENTED
+        return f"it answers {answer.status_code}" if broken else ""
+
     async def _busy_slots(self) -> tuple[Slot, ...] | None:
         try:
             body = await self._get(self.names.slots_path)
@@ -209,4 +228,5 @@ def _slot(slot: _Slot) -> Slot:
     after = slot.next_token
     tokens = after if isinstance(after, list) else [after] if after is not None else []
     decoded = sum(token.n_decoded for token in tokens)
-    return Slot(slot.n_prompt_tokens or slot.n_prompt_tokens_processed + decoded, decoded)
+    held = slot.n_prompt_tokens or slot.n_prompt_tokens_processed + decoded
+    return Slot(held, decoded, slot.n_prompt_tokens_processed)

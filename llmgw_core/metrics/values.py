@@ -17,6 +17,8 @@ class Slot:
     """All that it holds: prompt and what was generated."""
     decoded: int
     """Tokens generated for the request under way."""
+    taken_in: int = 0
+    """Tokens of its prompt that were worked on so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class EngineNumbers:
     prompt_tokens_total: float | None = None
     output_tokens_total: float | None = None
     """Where an engine counts an answer when it has ended, the answers under way are in it too."""
+    work: float | None = None
+    """Grows with every token that is taken in or made; falls when a request ends."""
     counted_tokens_total: float | None = None
     """The engine's own counter of tokens generated, which only falls when it starts again."""
 
@@ -71,11 +75,15 @@ def numbers_in(
             output = counted + sum(slot.decoded for slot in slots)
         if kv_usage is None and context_pool:
             kv_usage = min(1.0, sum(slot.prompt_tokens for slot in slots) / context_pool)
+    prompt = total(samples, names.prompt_tokens)
+    parts = [prompt, counted, *(slot.decoded + slot.taken_in for slot in slots or ())]
+    told = [part for part in parts if part is not None]
     return EngineNumbers(
+        work=sum(told) if told else None,
         running=total(samples, names.running),
         waiting=total(samples, names.waiting),
         kv_usage=kv_usage,
-        prompt_tokens_total=total(samples, names.prompt_tokens),
+        prompt_tokens_total=prompt,
         output_tokens_total=output,
         counted_tokens_total=counted,
     )

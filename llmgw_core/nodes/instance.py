@@ -69,6 +69,10 @@ class InstanceStatus:
     rss_gb: float | None = None
     peak_gb: float | None = None
     """The most that its living processes have held, in GiB; what they share counts once."""
+    cpu_s: float | None = None
+    """Processor seconds that its living processes have used."""
+    halted: bool = False
+    """Whether its engine is stopped by a signal: it lives and does nothing."""
     log_bytes: int | None = None
     record: Mapping[str, str | int | float] = field(default_factory=dict, repr=False)
 

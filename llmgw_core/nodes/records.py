@@ -16,6 +16,8 @@ TICKS_PER_S = 100
 
 _STATES = {state.value: state for state in InstanceState}
 _KIB_PER_GIB = 1024 * 1024
+_ROW_MOST = 12
+"""Words of an instance's line; nodes that speak of less leave out the last ones."""
 
 
 def spec_line(spec: InstanceSpec) -> bytes:
@@ -54,6 +56,8 @@ class _Row:
     rss_kb: int | None
     log_base: int
     peak_kb: int | None
+    cpu_ticks: int | None
+    halted: bool
 
 
 @dataclass(slots=True)
@@ -73,7 +77,7 @@ class Listing:
             self.specs[name.decode(errors="replace")] = spec
             return True
         words = rest.decode(errors="replace").split()
-        if kind == b"i" and len(words) in (9, 10):
+        if kind == b"i" and 9 <= len(words) <= _ROW_MOST:
             self._take_row(words)
         elif kind == b"u" and len(words) == 1:
             self.uptime_s = _real(words[0])
@@ -86,7 +90,8 @@ class Listing:
         return True
 
     def _take_row(self, words: list[str]) -> None:
-        name, state, pid, start, boot, token, exit_status, rss, log_base, peak = [*words, "-"][:10]
+        words += ["-"] * (_ROW_MOST - len(words))
+        name, state, pid, start, boot, token, exit_status, rss, log_base, peak, cpu, letter = words
         if state not in _STATES:
             return
         self.rows[name] = _Row(
@@ -99,6 +104,8 @@ class Listing:
             _whole(rss),
             _whole(log_base) or 0,
             _whole(peak),
+            _whole(cpu),
+            letter in ("T", "t"),
         )
 
     def statuses(
@@ -131,6 +138,8 @@ class Listing:
             exit_status=row.exit_status,
             age_s=self._age_s(row),
             rss_gb=None if row.rss_kb is None else row.rss_kb / _KIB_PER_GIB,
+            cpu_s=None if row.cpu_ticks is None else row.cpu_ticks / TICKS_PER_S,
+            halted=row.halted,
             peak_gb=None if row.peak_kb is None else row.peak_kb / _KIB_PER_GIB,
             log_bytes=None if size is None else row.log_base + size,
             record=record,

@@ -18,6 +18,7 @@ class StandIn:
     can_serve_on_cpu: bool
     stop_grace_s: float = 1.0
     metrics: MetricsMapping = VLLM
+    numbers_prove_life: bool = True
     health_path: str = "/health"
 
     def validate(self, profile: Profile) -> list[CatalogProblem]:

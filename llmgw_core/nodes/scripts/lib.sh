@@ -145,12 +145,14 @@ describe() { # DIR: one line for records.py
   state_of "$1"
   log_base=0
   { read -r _ _ log_base _ <"$1/log.base"; } 2>/dev/null
-  rss=- peak=-
+  rss=- peak=- cpu=-
   case $ep in
     '' | *[!0-9]*) ;;
-    *) eval "rss=\${rss_$ep:--} peak=\${peak_$ep:--}" ;;
+    *) eval "rss=\${rss_$ep:--} peak=\${peak_$ep:--} cpu=\${cpu_$ep:--}" ;;
   esac
-  echo "i ${1##*/} $st ${ep:--} ${es:--} ${pb:--} ${tok:--} ${rc:--} $rss ${log_base:-0} $peak"
+  halted=-
+  [ $st != running ] && [ $st != orphan ] || ! stat_of "$ep" || halted=$p_state
+  echo "i ${1##*/} $st ${ep:--} ${es:--} ${pb:--} ${tok:--} ${rc:--} $rss ${log_base:-0} $peak $cpu $halted"
 }
 
 log_sizes() { # DIR…: one line a log
@@ -171,7 +173,7 @@ find_living() { # DIR… -> living, "PID PID …" of their engines
   done
 }
 
-sum_rss() { # "PID PID …" of living engines -> rss_PID peak_PID, in kB, of their sessions' processes
+sum_rss() { # "PID PID …" of living engines -> rss_PID peak_PID in kB, cpu_PID in ticks, of their sessions
   [ -n "$1" ] || return 0
   if [ -z "${page:-}" ]; then
     page=$(getconf PAGESIZE 2>/dev/null) || page=4096
@@ -184,6 +186,7 @@ sum_rss() { # "PID PID …" of living engines -> rss_PID peak_PID, in kB, of the
     { pid = $1; sub(/^.*\) /, "") }
     $4 in pages {
       pages[$4] += $22
+      ticks[$4] += $12 + $13
       file = "/proc/" pid "/status"
       most = shared = 0
       while ((getline line < file) > 0) {
@@ -197,7 +200,7 @@ sum_rss() { # "PID PID …" of living engines -> rss_PID peak_PID, in kB, of the
     }
     END {
       for (leader in pages) {
-        printf "rss_%s=%d\n", leader, pages[leader] * page / 1024
+        printf "rss_%s=%d\ncpu_%s=%d\n", leader, pages[leader] * page / 1024, leader, ticks[leader]
         peak = own[leader] + common[leader]
         if (peak > 0) printf "peak_%s=%d\n", leader, peak
       }
