@@ -27,6 +27,7 @@ from llmgw_core.controller.peak_watch import PeakWatch
 from llmgw_core.controller.planner import Plan, World, booking_of, holds, plan
 from llmgw_core.controller.publish import Publisher
 from llmgw_core.controller.render import room_of
+from llmgw_core.controller.replica import Replica
 from llmgw_core.controller.roster import Roster
 from llmgw_core.controller.routes import out_of_touch, route_models
 from llmgw_core.controller.snapshots import SnapshotMaker
@@ -297,9 +298,15 @@ class Controller:
             self.keeper.catalog, self.roster, endpoints, tunnels, reasons, unsettled,
             {known.name: known.rank for known in self.config.classes},
         )  # fmt: skip
-        silent_s = self.config.controller.unresponsive_s / 2
-        lost = tuple(sorted(r.id for r in self.roster if out_of_touch(r, self.now(), silent_s)))
+        lost = tuple(sorted(r.id for r in self.roster if self._is_lost(r)))
         self.gateway.publish(models, tunnels, lost)
+
+    def _is_lost(self, replica: Replica) -> bool:
+        """Whether what is under way there had better be asked of another."""
+        if not replica.phase.ending:
+            return out_of_touch(replica, self.now(), self.config.controller.unresponsive_s / 2)
+        node = self.fleet.nodes.get(replica.node)
+        return node is None or node.status.state is NodeState.UNREACHABLE
 
     def snapshot(self) -> Snapshot:
         """Everything that faces see, now."""

@@ -6,17 +6,19 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from llmgw_core.catalog.model import Catalog, Model, Profile
+from llmgw_core.controller.launching import launch_request
 from llmgw_core.controller.lifecycle import failed
 from llmgw_core.controller.planner import Action, Kind
 from llmgw_core.controller.replica import Phase, Replica, instance_name, record_of
 from llmgw_core.controller.roster import Roster
+from llmgw_core.controller.stopping import stop_failed
 from llmgw_core.controller.weights_handle import Fetched, WeightsHandle
-from llmgw_core.engines.base import Engine, LaunchRequest
+from llmgw_core.engines.base import Engine
 from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost, NodeRefused
 from llmgw_core.nodes.api import FleetHandle, NodeHandle
 from llmgw_core.nodes.instance import InstanceSpec
@@ -69,7 +71,11 @@ class Executor:
         return not self._tasks
 
     def dispatch(self, actions: tuple[Action, ...], catalog: Catalog) -> None:
-        """Begin what can be begun; an action for a busy replica waits for a later plan."""
+        """Begin what can be begun; an action for a busy replica waits for a later plan.
+
+        Stops that were cut off, by a node that went away or an error on it, are gone on with: once
+        begun, nothing but its end leaves a stop.
+        """
         for action in actions:
             if action.kind is Kind.STOP and self._give_up_fetch(action.replica, action.why):
                 continue
@@ -82,15 +88,22 @@ class Executor:
                     self._begin_retry(action, catalog)
                 case Kind.STOP:
                     self.stop(action.replica, action.why, drain=action.drain)
+        for replica in self.roster:
+            if replica.phase.ending:
+                drains = replica.phase is Phase.DRAINING
+                self.stop(replica.id, replica.stop_why or replica.reason, drain=drains)
 
     def stop(self, replica_id: str, why: str, *, drain: bool = True) -> None:
         """Begin to stop a replica; nothing happens where an operation on it is under way, but for
-        a fetch, which is given up.
+        a fetch, which is given up, and where a stop that failed is tried again later.
         """
         if self._give_up_fetch(replica_id, why):
             return
         replica = self.roster.get(replica_id)
-        if replica is not None and replica_id not in self.roster.busy:
+        if replica is None or replica_id in self.roster.busy or replica.phase is Phase.UNKNOWN:
+            return
+        due = replica.retry_at is None or replica.retry_at <= self.means.clock()
+        if due or not replica.phase.ending:
             self._spawn(replica, self._stop(replica, why, drain=drain))
 
     def can_stop(self, replica_id: str) -> bool:
@@ -105,11 +118,11 @@ class Executor:
         if replica is None or task is None or replica.phase is not Phase.FETCHING:
             return False
         now = self.means.clock()
-        stopping = replace(replica, phase=Phase.STOPPING, since=now, reason=why)
+        stopping = replace(replica, phase=Phase.STOPPING, since=now, reason=why, stop_why=why)
         self.roster.put(stopping)
 
         def then(_: asyncio.Task[None]) -> None:
-            if not self._closed:
+            if not self._closed and replica_id not in self.roster.busy:
                 self._spawn(stopping, self._stop(stopping, why, drain=False))
 
         task.add_done_callback(then)
@@ -179,11 +192,16 @@ class Executor:
         self.roster.put(replica)
         self._spawn(replica, self._start(replica, *found, again=True))
 
-    def _spawn(self, replica: Replica, operation: Awaitable[None]) -> None:
+    def _spawn(self, replica: Replica, operation: Coroutine[None, None, None]) -> None:
         self.roster.busy.add(replica.id)
         task = asyncio.create_task(self._guard(replica, operation), name=f"replica {replica.id}")
         self._tasks[replica.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(replica.id, None))
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._tasks.pop(replica.id, None)
+            operation.close()  # cancelled before it began, it was not even awaited
+
+        task.add_done_callback(ended)
 
     async def _guard(self, replica: Replica, operation: Awaitable[None]) -> None:
         """The boundary of every operation: whatever goes wrong becomes the replica's state."""
@@ -205,15 +223,24 @@ class Executor:
         current = self.roster.get(replica.id)
         if current is None:
             return
-        before = Phase.LOADING if current.phase is Phase.STARTING else current.phase
+        before = current.phase
+        if before is Phase.STARTING:  # whether its engine was asked for before the link went away
+            before = Phase.PENDING if current.token == replica.token else Phase.LOADING
         now = self.means.clock()
         self.roster.put(replace(current, phase=Phase.UNKNOWN, phase_before=before, since=now,
                                 lost_at=now, reason=reason))  # fmt: skip
 
     def _mark_failed(self, replica: Replica, reason: str) -> None:
-        current = self.roster.get(replica.id)
-        if current is not None:
-            self.roster.put(failed(current, reason, now=self.means.clock()))
+        current, now = self.roster.get(replica.id), self.means.clock()
+        if current is None:
+            return
+        if not current.phase.ending:
+            self.roster.put(failed(current, reason, now=now))
+            return
+        after = stop_failed(current, reason, now=now)
+        self.roster.put(after, tell=False)
+        if after.reason != current.reason:
+            self.roster.tell_stop_failed(after)
 
     def _node(self, name: str) -> NodeHandle:
         node = self.means.fleet.nodes.get(name)
@@ -231,7 +258,7 @@ class Executor:
         source = await self._locate(replica, node, model)
         port = await node.free_port(self.roster.ports_on(replica.node))
         key = secrets.token_urlsafe(KEY_BYTES)
-        request = _launch_request(node, model, profile, source, port, key)
+        request = launch_request(node, model, profile, source, port, key)
         launch = engine.launch(request)
         now = self.means.clock()
         replica = replace(
@@ -284,12 +311,13 @@ class Executor:
         return path
 
     async def _stop(self, replica: Replica, why: str, *, drain: bool) -> None:
-        now = self.means.clock()
-        if drain and replica.phase is Phase.READY:
-            self.roster.put(replace(replica, phase=Phase.DRAINING, since=now, reason=why))
+        now, again = self.means.clock(), replica.phase.ending
+        replica = replace(replica, stop_why=why, reason=replica.reason if again else why)
+        if drain and replica.phase in (Phase.READY, Phase.DRAINING):
+            self.roster.put(replace(replica, phase=Phase.DRAINING, since=now))
             self.means.kick()
             await self.means.drains.drained(replica.id, timeout_s=self.means.drain_timeout_s)
-        self.roster.put(replace(replica, phase=Phase.STOPPING, since=now, reason=why))
+        self.roster.put(replace(replica, phase=Phase.STOPPING, since=now))
         self.means.kick()
         node = self._node(replica.node)
         await self._abandon(replica.id, node)
@@ -325,32 +353,3 @@ def _model_and_profile(catalog: Catalog, action: Action) -> tuple[Model, Profile
     model = catalog.find(action.model)
     profile = model.profile(action.profile) if model else None
     return (model, profile) if model and profile else None
-
-
-def _launch_request(
-    node: NodeHandle, model: Model, profile: Profile, source: str, port: int, key: str
-) -> LaunchRequest:
-    facts = node.facts
-    found = facts.engine(profile.engine) if facts else None
-    if found is None:
-        raise EngineFailed(
-            f"engine {profile.engine} is not on {node.config.name}; install it with "
-            f"`llmgw run node provision {node.config.name}`"
-        )
-    return LaunchRequest(
-        model=model.name,
-        source=source,
-        profile=profile,
-        found=found,
-        host=listen_address(node),
-        port=port,
-        api_key=key,
-    )
-
-
-def listen_address(node: NodeHandle) -> str:
-    """Where an engine on this node listens: loopback where nothing else needs to reach it."""
-    config = node.config
-    if config.serve_address:
-        return config.serve_address
-    return "127.0.0.1" if config.local or config.data_path == "tunnel" else "0.0.0.0"  # noqa: S104 - reached from the gateway's machine; a key per replica protects it

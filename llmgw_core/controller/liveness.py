@@ -75,7 +75,8 @@ class Vital:
             now: Unix seconds.
             proves_life: whether this engine's numbers come from what makes its tokens.
         """
-        if now - self.tried_at < TRY_EVERY_S:
+        unheard = now - self.pulse_at > STILL_S  # its health check has a bound of its own
+        if unheard or now - self.tried_at < TRY_EVERY_S:
             return False
         if not self.idle:
             return self.still_s(now) >= STILL_S and not self.excused(now)

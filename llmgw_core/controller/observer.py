@@ -167,6 +167,9 @@ class Observer:
 
     def _observe(self, replica: Replica) -> None:
         node = self._fleet.nodes.get(replica.node)
+        if node is None and self._is_given_up(replica):
+            self._roster.leave(replica)
+            return
         ready = node is not None and node.status.state is NodeState.READY
         read = node.instances if node is not None else None
         watched = self._watcher.of(replica)
@@ -210,6 +213,13 @@ class Observer:
         if vital.wants_try(now, proves_life=engine is not None and engine.numbers_prove_life):
             self._watcher.try_one(replica)
         return vital.verdict(now)
+
+    def _is_given_up(self, replica: Replica) -> bool:
+        """Whether it is unknown for longer than a node may be away."""
+        lost = replica.lost_at if replica.phase is Phase.UNKNOWN else None
+        grace = self._keeper.config.controller.node_grace_s
+        idle = replica.id not in self._roster.busy
+        return idle and lost is not None and self._clock() - lost > grace
 
     def _away(self, node: NodeHandle | None) -> str:
         if node is None:

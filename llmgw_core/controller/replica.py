@@ -92,6 +92,10 @@ class Replica:
     """When its node went away."""
     phase_before: Phase | None = None
     """What it was when its node went away."""
+    stop_why: str = ""
+    """Why it is being stopped: outlasts the reasons why that takes long."""
+    stop_failures: int = 0
+    """Stops of it that failed, in a row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,11 +72,20 @@ class Roster:
             replica=replica.id,
         )
 
+    def tell_stop_failed(self, replica: Replica) -> None:
+        """Make an event of a stop that did not succeed and is tried again."""
+        self._events.add(
+            "replica.stop_failed",
+            f"{replica.id} on {replica.node} still stops: {replica.reason}",
+            severity="error",
+            node=replica.node,
+            model=replica.model,
+            replica=replica.id,
+        )
+
     def remove(self, replica: Replica, why: str) -> None:
         """Forget a replica that has ended, and say why it did."""
-        self._replicas.pop(replica.id, None)
-        self._acted.pop(replica.id, None)
-        self._removed[replica.node, replica.instance] = time.monotonic()
+        self._forget(replica)
         self._events.add(
             "replica.stopped",
             f"{replica.id} on {replica.node} stopped: {why}",
@@ -84,6 +93,24 @@ class Roster:
             model=replica.model,
             replica=replica.id,
         )
+
+    def leave(self, replica: Replica) -> None:
+        """Forget a replica whose node belongs to nobody's configuration any more."""
+        self._forget(replica)
+        self._events.add(
+            "replica.left",
+            f"{replica.id} was left on {replica.node}, which is no longer configured: what runs "
+            "there goes on, and is found again once the node is configured",
+            severity="warning",
+            node=replica.node,
+            model=replica.model,
+            replica=replica.id,
+        )
+
+    def _forget(self, replica: Replica) -> None:
+        self._replicas.pop(replica.id, None)
+        self._acted.pop(replica.id, None)
+        self._removed[replica.node, replica.instance] = time.monotonic()
 
     def removed_at(self, node: str, instance: str) -> float | None:
         """Monotonic time at which that record was removed from its node, or None."""
