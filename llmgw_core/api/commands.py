@@ -5,7 +5,7 @@ class         {name, class}            owner {name, owner|null}
 resources     {name, profile?, min_memory_gb?, cpu_cores?}
 add           {toml}                   one [[models]] table, as in config.toml
 edit          {name, toml}             remove {name}
-restart       {replica}                stop   {replica}
+restart       {replica | model}        stop   {replica}   a model's replicas go one by one
 node.trust    {name, fingerprint?}     node.cordon / node.uncordon / node.drain {name}
 node.takeover {name}                   from another controller, which stops acting there
 node.provision {name, engine?}         node.probe {name}

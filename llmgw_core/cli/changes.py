@@ -156,11 +156,11 @@ def remove(context: typer.Context, name: Name, as_json: Json = False) -> None:
 
 def restart(
     context: typer.Context,
-    replica: Annotated[str, typer.Argument(metavar="REPLICA")],
+    name: Annotated[str, typer.Argument(metavar="REPLICA|MODEL")],
     as_json: Json = False,
 ) -> None:
-    """Replace a replica by a fresh one once its requests are done."""
-    carry_out(context, "restart", {"replica": replica}, as_json)
+    """Replace a replica, or all of a model's one by one; successors come first if there is room."""
+    carry_out(context, "restart", {"replica": name}, as_json)
 
 
 def stop(

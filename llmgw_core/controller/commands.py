@@ -13,9 +13,9 @@ from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.core import Controller
 from llmgw_core.controller.key_commands import KeyCommands
 from llmgw_core.controller.mirror_commands import MirrorCommands
-from llmgw_core.controller.replica import Replica
+from llmgw_core.controller.replica_commands import ReplicaCommands
 from llmgw_core.controller.serving import Serving
-from llmgw_core.errors import InvalidInput, LlmgwError, NotFound, Refused
+from llmgw_core.errors import InvalidInput, NotFound, Refused
 from llmgw_core.nodes.api import NodeHandle
 
 Args = dict[str, Any]
@@ -30,9 +30,10 @@ class Commands:
         self._mirror = MirrorCommands(controller)
         self._serving = Serving(controller)
         self._keys = KeyCommands(controller)
+        self._replicas = ReplicaCommands(controller)
         self._handlers: dict[str, Handler] = {
-            "restart": self._restart,
-            "stop": self._stop,
+            "restart": self._replicas.restart,
+            "stop": self._replicas.stop,
             "node.trust": self._trust,
             "node.takeover": self._takeover,
             "node.cordon": self._cordon("cordoned"),
@@ -83,37 +84,6 @@ class Commands:
     def _model(self, name: str) -> Any:
         found = next((m for m in self.controller.snapshot().models if m.name == name), None)
         return builtin(found)
-
-    # replicas
-
-    def _replica(self, args: Args) -> Replica:
-        name = str(args.get("replica", ""))
-        replica = self.controller.roster.get(name)
-        if replica is None:
-            known = ", ".join(r.id for r in self.controller.roster) or "there are none"
-            raise NotFound(f"there is no replica {name!r} (replicas: {known})")
-        return replica
-
-    async def _restart(self, args: Args, actor: str) -> CommandResult:
-        return self._replace(self._replica(args), actor, "restart")
-
-    async def _stop(self, args: Args, actor: str) -> CommandResult:
-        return self._replace(self._replica(args), actor, "stop")
-
-    def _replace(self, replica: Replica, actor: str, verb: str) -> CommandResult:
-        controller = self.controller
-        if not controller.executor.can_stop(replica.id):
-            raise LlmgwError(f"{replica.id} is {replica.phase} just now; try again in a moment")
-        controller.executor.stop(replica.id, f"{actor} asked for a {verb}")
-        model = controller.keeper.catalog.find(replica.model)
-        again = model is not None and model.scaling.mode is Mode.ALWAYS
-        text = f"{replica.id} stops once its requests are done"
-        if again:
-            text += ", and another takes its place, since the model is always on"
-        controller.events.add(
-            f"replica.{verb}", f"{actor} asked {replica.id} to {verb}", actor=actor,
-            model=replica.model, node=replica.node, replica=replica.id)  # fmt: skip
-        return CommandResult(text, {"replica": replica.id})
 
     # nodes
 

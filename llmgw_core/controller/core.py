@@ -21,6 +21,7 @@ from llmgw_core.controller.executor import Executor, Means
 from llmgw_core.controller.failures import FailureBook
 from llmgw_core.controller.gateway_handle import GatewayHandle
 from llmgw_core.controller.keeper import Keeper
+from llmgw_core.controller.marks import MarkBook
 from llmgw_core.controller.mirror_handle import MirrorHandle
 from llmgw_core.controller.observer import Observer
 from llmgw_core.controller.peak_watch import PeakWatch
@@ -107,6 +108,7 @@ class Controller:
             examine=self.executor.examine,
             clock=parts.clock,
         )
+        self.marks = MarkBook(parts.state)
         self._demand = DemandMeter()
         self.appraiser = Appraiser(
             models=lambda: self.keeper.catalog,
@@ -163,6 +165,7 @@ class Controller:
         """Observe, plan and act until cancelled."""
         await self.events.load()
         await self.peaks.log.load()
+        await self.marks.load()
         self.mirror.attach(self.events, self.kick)
         self.fleet.on_change(lambda _: self.kick())
         self._told_start()
@@ -281,6 +284,8 @@ class Controller:
             avoid=self._failures.read(self.roster, self.now()),
             frozen=self.frozen,
             barred=self.appraiser.barred(self.keeper.catalog),
+            contents=self.weights.contents(self.keeper.catalog),
+            marks=self.marks.marks,
         )
 
     # What is told
@@ -294,9 +299,10 @@ class Controller:
         reasons = {m.name: self.plan.pending_reason(m.name) for m in self.keeper.catalog}
         endpoints = self.watcher.endpoints
         unsettled = self.observer.unsettled()
+        fenced = frozenset() if self.halted else self.plan.fenced
         models = route_models(
             self.keeper.catalog, self.roster, endpoints, tunnels, reasons, unsettled,
-            {known.name: known.rank for known in self.config.classes},
+            {known.name: known.rank for known in self.config.classes}, fenced,
         )  # fmt: skip
         lost = tuple(sorted(r.id for r in self.roster if self._is_lost(r)))
         self.gateway.publish(models, tunnels, lost)

@@ -171,6 +171,8 @@ class Executor:
             since=now,
             instance=instance_name(action.replica),
             engine=profile.engine,
+            content=self.means.weights.content(model),
+            replaces=action.replaces,
             reason=action.why,
             memory_gb=profile.min_memory_gb,
             cores=profile.cpu_cores,
@@ -198,7 +200,8 @@ class Executor:
         self._tasks[replica.id] = task
 
         def ended(_: asyncio.Task[None]) -> None:
-            self._tasks.pop(replica.id, None)
+            if self._tasks.get(replica.id) is task:  # the next one may have begun already
+                del self._tasks[replica.id]
             operation.close()  # cancelled before it began, it was not even awaited
 
         task.add_done_callback(ended)
@@ -255,6 +258,7 @@ class Executor:
         engine = self.means.engines[profile.engine]
         if again:
             await node.stop_instance(replica.instance, grace_s=engine.stop_grace_s)
+        content = self.means.weights.content(model)  # asked first: what changes meanwhile is old
         source = await self._locate(replica, node, model)
         port = await node.free_port(self.roster.ports_on(replica.node))
         key = secrets.token_urlsafe(KEY_BYTES)
@@ -267,6 +271,8 @@ class Executor:
             token=secrets.token_hex(8),
             api_key=key,
             argv=launch.argv,
+            content=content,
+            build=request.found.build,
             started=now,
             progress_at=now,
             answered_at=None,

@@ -1,104 +1,35 @@
 """From what is wanted and what is there to what must be done, with reasons. Pure.
 
 ``plan`` looks at one immutable ``World`` and nothing else: called again on the same world it gives
-the same plan, and on a world in which its actions were carried out it gives none.
+the same plan, and on a world in which its actions were carried out it gives none. What makes a
+replica give way to a successor, and how fast, stands in ``rolling``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterable, Mapping, Sequence
 
 from llmgw_core.catalog.model import Mode, Model
-from llmgw_core.controller.replica import Phase, Replica
+from llmgw_core.controller.replica import Phase, Replica, instance_name
+from llmgw_core.controller.rolling import Roll, divide, keep
+from llmgw_core.controller.world import (
+    Action,
+    Asked,
+    Demand,
+    Kind,
+    Pending,
+    Plan,
+    World,
+    booking_of,
+    holds,
+)
 from llmgw_core.nodes.facts import NodeState
 from llmgw_core.placement.place import Obstacle, booking_for, place
-from llmgw_core.placement.rooms import Booking, Room, Weights, book
+from llmgw_core.placement.rooms import Room, Weights, book
 
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What clients want of a model: requests now, and seconds since the last one ended or asked."""
-
-    running: int = 0
-    waiting: int = 0
-    idle_s: float | None = None
-    """None where nobody has asked yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """Everything that a plan depends on."""
-
-    now: float
-    models: tuple[Model, ...]
-    rooms: tuple[Room, ...]
-    """Without bookings: those follow from the replicas."""
-    replicas: tuple[Replica, ...] = ()
-    demand: Mapping[str, Demand] = field(default_factory=dict)
-    ranks: Mapping[str, int] = field(default_factory=dict)
-    node_grace_s: float = 60.0
-    unread: tuple[str, ...] = ()
-    """Nodes whose replicas are not known yet: nothing is started while there are some, since it
-    may run there already."""
-    weights: Mapping[str, Weights] = field(default_factory=dict)
-    """By model: what a node must hold or fetch. Models whose weights are on the nodes lack."""
-    barred: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By model: nodes that cannot run it, and why."""
-    avoid: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By model: nodes where it failed lately, and how; used only where nothing else fits."""
-    frozen: str = ""
-    """Why replicas on nodes that are away are not replaced, however long that lasts."""
-    waiting: Mapping[str, str] = field(default_factory=dict)
-    """By model: why it cannot start anywhere yet, such as weights that the mirror still pulls."""
-
-
-class Kind(StrEnum):
-    """What an action does."""
-
-    START = "start"
-    RETRY = "retry"
-    STOP = "stop"
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing to do, and why."""
-
-    kind: Kind
-    replica: str
-    model: str
-    profile: str
-    nodes: tuple[str, ...]
-    why: str
-    drain: bool = True
-    """For a stop: let requests finish first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """Why a replica that is wanted cannot be placed: one line a node."""
-
-    model: str
-    profile: str
-    node: str | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do now, and what cannot be done."""
-
-    actions: tuple[Action, ...]
-    pending: tuple[Pending, ...]
-
-    def pending_reason(self, model: str) -> str:
-        """One sentence on why this model lacks a replica; empty where it lacks none."""
-        mine = [item for item in self.pending if item.model == model]
-        return "; ".join(
-            f"{item.node}: {item.reason}" if item.node else item.reason for item in mine[:4]
-        ) + (f"; and {len(mine) - 4} more" if len(mine) > 4 else "")
+__all__ = [
+    "Action", "Demand", "Kind", "Pending", "Plan", "World", "booking_of", "holds", "plan", "wanted",
+]  # fmt: skip
 
 
 def plan(world: World) -> Plan:
@@ -130,7 +61,8 @@ class _Planner:
         self.rooms = book(world.rooms, map(booking_of, filter(holds, world.replicas)))
         self.actions: list[Action] = []
         self.pending: list[Pending] = []
-        self.taken = {replica.id for replica in world.replicas}
+        # a record that was found under a name that another replica had keeps that name on its node
+        self.taken = {name for r in world.replicas for name in (r.id, r.instance)}
 
     def run(self) -> Plan:
         names = {model.name for model in self.world.models}
@@ -145,38 +77,68 @@ class _Planner:
 
     def model(self, model: Model) -> None:
         mine = [r for r in self.world.replicas if r.model == model.name and not r.phase.ending]
-        counted = [r for r in mine if not self._given_up(r)]
-        count, why = wanted(model, self.world.demand.get(model.name), len(counted))
-        current = [r for r in counted if not self._outdated(model, r)]
-        old = [r for r in counted if self._outdated(model, r)]
-        self._surplus(current, count, why)
-        self._retries(model, _keep(current, count))
-        lacking = count - len(current)
-        if lacking > 0:
-            placed = self._start(model, lacking if not old else min(lacking, 1))
-            first = None
-            if not placed and old and not any(r.phase.coming for r in current):
-                first = min(old, key=_worth)
-            if first is not None and self._fits_in_place_of(model, first):
-                cause = self._outdated(model, first)
-                self.stop(first, f"{cause}, and its successor has room only in its place")
-        self._retire(model, current, old, count, why)
+        mine = [r for r in mine if not self._stopped_by_hand(r)]
+        roll = divide(self.world, model, [r for r in mine if not self._given_up(r)], self.rooms)
+        count, why = wanted(model, self.world.demand.get(model.name), roll.slots)
+        self._surplus(roll.current, count, why)
+        self._retries(model, keep(roll.current, count))
+        self._successors(model, roll, count)
+        for replica in roll.retired(count):
+            self.stop(replica, roll.why[replica.id] if count else why)
+
+    def _stopped_by_hand(self, replica: Replica) -> bool:
+        """Whether a person asked for its end: it counts no longer, and its node may be away."""
+        mark = self.world.marks.get(replica.run)
+        if mark is None or mark.asked is not Asked.STOP:
+            return False
+        self.stop(replica, mark.why)
+        return True
+
+    def _successors(self, model: Model, roll: Roll, count: int) -> None:
+        """Start what is lacking: all of it, or for old ones as fast as the roll may go."""
+        lacking = count - len(roll.current)
+        if lacking <= 0:
+            return
+        if not roll.old:
+            self._start(model, lacking)
+            return
+        vacant = [""] * (count - roll.slots)  # what went before its successor is there no longer
+        replaced = vacant + [r.id for r in roll.unreplaced()]
+        if self._start(model, min(lacking, roll.at_once(count)), replaced):
+            return
+        going = any(r.phase is not Phase.UNKNOWN for r in roll.retired(count))
+        if roll.may_end_first and not going:
+            self._end_first(model, roll)
+        elif (unready := roll.unready) is not None and not unready.phase.coming:
+            why = f"{unready.id} is {unready.phase}; those before it stay until it is ready"
+            self.pending.append(Pending(model.name, unready.profile, None, why))
+
+    def _end_first(self, model: Model, roll: Roll) -> None:
+        """End an old one whose successor has room only in its place."""
+        for replica in roll.unreplaced():
+            if replica.phase is not Phase.UNKNOWN and self._fits_in_place_of(model, replica):
+                cause, room = roll.why[replica.id], self.rooms.get(replica.node)
+                leaves = room is None or room.state is NodeState.DRAINING
+                where = "no other node can take it" if leaves else (
+                    "its successor has room only in its place")  # fmt: skip
+                self.stop(replica, f"{cause}, and {where}")
+                return
 
     def _fits_in_place_of(self, model: Model, old: Replica) -> bool:
         """Whether a successor could start where an old replica is, had that one gone: nobody is
-        stopped for one that nothing but room keeps from starting, such as weights on their way.
+        stopped for one that would not start then, for lack of room, of weights or of anything else.
         """
         room = self.rooms.get(old.node)
         if self._kept_waiting(model):
             return False
         if room is None or room.state is NodeState.DRAINING:
             return True  # the node is to be left in any case
-        empty = replace(room, memory_gb=None, available_gb=None, cores=None, gpus=None)
         weights, barred = self._needs(model)
-        return place(model, {room.name: empty}, weights, barred)[0] is not None
+        left = {room.name: room.without(booking_of(old))}
+        return place(model, left, weights, barred)[0] is not None
 
-    def _surplus(self, current: list[Replica], count: int, why: str) -> None:
-        kept = {r.id for r in _keep(current, count)}
+    def _surplus(self, current: Iterable[Replica], count: int, why: str) -> None:
+        kept = {r.id for r in keep(current, count)}
         for replica in current:
             if replica.id not in kept:
                 self.stop(replica, why)
@@ -204,7 +166,10 @@ class _Planner:
                 why = "its node is back" if cut_off else attempt
                 self._act(Kind.RETRY, replica, why)
 
-    def _start(self, model: Model, count: int) -> int:
+    def _start(self, model: Model, count: int, replaced: Sequence[str] = ()) -> int:
+        """Start up to ``count`` replicas, in the place of those; how many there was room for."""
+        if count <= 0:
+            return 0
         why = self._kept_waiting(model)
         if why:
             self.pending.append(Pending(model.name, model.profiles[0].name, None, why))
@@ -223,9 +188,11 @@ class _Planner:
             booking = booking_for(name, node, placed.profile)
             self.rooms[node] = self.rooms[node].with_booking(booking)
             profile = placed.profile.name
+            replaces = replaced[number] if number < len(replaced) else ""
             self.actions.append(
-                Action(Kind.START, name, model.name, profile, placed.nodes, placed.why)
-            )
+                Action(Kind.START, name, model.name, profile, placed.nodes, placed.why,
+                       replaces=replaces)
+            )  # fmt: skip
         return count
 
     def _needs(self, model: Model) -> tuple[Weights | None, Mapping[str, str]]:
@@ -254,22 +221,6 @@ class _Planner:
             return waits
         return weights.missing
 
-    def _retire(
-        self, model: Model, current: list[Replica], old: list[Replica], count: int, why: str
-    ) -> None:
-        """Old revisions go one by one as their successors become ready."""
-        ready = sum(r.phase is Phase.READY for r in current)
-        useless = {Phase.FAILED}
-        if current:  # what still fetches would only take bandwidth from its successor
-            useless |= {Phase.FETCHING, Phase.PENDING}
-        useful = [r for r in old if r.phase not in useless]
-        for replica in old:
-            if replica not in useful:
-                self.stop(replica, self._outdated(model, replica))
-        spare = len(useful) - max(count - ready, 0)
-        for replica in sorted(useful, key=_worth)[: max(spare, 0)]:
-            self.stop(replica, self._outdated(model, replica) if count else why)
-
     def stop(self, replica: Replica, why: str) -> None:
         """Stop a replica; one whose node is away is left until the node is back."""
         asked = any(a.kind is Kind.STOP and a.replica == replica.id for a in self.actions)
@@ -291,51 +242,12 @@ class _Planner:
             and self.world.now - replica.lost_at > self.world.node_grace_s
         )
 
-    def _outdated(self, model: Model, replica: Replica) -> str:
-        """Why this replica must be replaced; empty where it is as it should be."""
-        profile = model.profile(replica.profile)
-        if profile is None:
-            return f"profile {replica.profile} is gone"
-        if profile.revision(model.source) != replica.revision:
-            return f"profile {replica.profile} has changed"
-        room = self.rooms.get(replica.node)
-        if room is None:
-            return f"node {replica.node} is no longer configured"
-        return f"node {replica.node} is draining" if room.state is NodeState.DRAINING else ""
-
     def _new_id(self, model: str) -> str:
         number = 1
-        while f"{model}.{number}" in self.taken:
+        while {f"{model}.{number}", instance_name(f"{model}.{number}")} & self.taken:
             number += 1
         self.taken.add(f"{model}.{number}")
         return f"{model}.{number}"
-
-
-def booking_of(replica: Replica) -> Booking:
-    """What a replica holds on its node."""
-    return Booking(
-        replica.id, replica.node, replica.memory_gb, replica.cores, replica.gpus,
-        replica.resident_gb if replica.phase is not Phase.READY or replica.resident_gb
-        else replica.memory_gb,
-    )  # fmt: skip
-
-
-def holds(replica: Replica) -> bool:
-    """Whether it takes room: all but what has ended."""
-    return replica.phase is not Phase.STOPPED
-
-
-_WORTH = {Phase.FAILED: 0, Phase.UNKNOWN: 1, Phase.PENDING: 2, Phase.FETCHING: 3,
-          Phase.STARTING: 4, Phase.LOADING: 5, Phase.READY: 6}  # fmt: skip
-
-
-def _worth(replica: Replica) -> tuple[int, float, str]:
-    """Order in which replicas are given up: the least useful first, then the youngest."""
-    return _WORTH.get(replica.phase, 0), -replica.created, replica.id
-
-
-def _keep(replicas: list[Replica], count: int) -> list[Replica]:
-    return sorted(replicas, key=_worth, reverse=True)[: max(count, 0)]
 
 
 def _unfetchable(world: World, replica: Replica, room: Room | None) -> str:

@@ -101,6 +101,7 @@ def room_of(seen: NodeSeen) -> Room:
         reason=seen.status.reason,
         labels=config.labels,
         engines=engines,
+        builds={e.name: e.build for e in reversed(facts.engines or ()) if e.build},
         memory_gb=facts.memory_gb,
         available_gb=sample.memory_available_gb if sample else facts.memory_available_gb,
         cores=facts.cores_logical,

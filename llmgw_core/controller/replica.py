@@ -58,6 +58,12 @@ class Replica:
     instance: str
     """Name of its record on the node."""
     engine: str = ""
+    content: str = ""
+    """Of the weights that it was started with, in 16 hex digits; empty where not known."""
+    build: str = ""
+    """Of the engine that it was started with; empty where not known."""
+    replaces: str = ""
+    """The replica that goes once this one is ready; empty where it was started for none."""
     reason: str = ""
     port: int | None = None
     token: str | None = None
@@ -97,6 +103,11 @@ class Replica:
     stop_failures: int = 0
     """Stops of it that failed, in a row."""
 
+    @property
+    def run(self) -> str:
+        """A name for this run of it: a start anew is another one."""
+        return self.token or f"{self.id} {self.created}"
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
@@ -134,6 +145,9 @@ def record_of(replica: Replica, *, cluster: str, started: float) -> Mapping[str,
         "profile": replica.profile,
         "engine": replica.engine,
         "revision": replica.revision,
+        "content": replica.content,
+        "build": replica.build,
+        "replaces": replica.replaces,
         "port": replica.port or 0,
         "key": replica.api_key,
         "memory_gb": replica.memory_gb or 0.0,
@@ -162,6 +176,9 @@ def adopted(node: str, status: InstanceStatus, *, now: float) -> Replica | None:
         since=now,
         instance=status.name,
         engine=str(record.get("engine") or ""),
+        content=str(record.get("content") or ""),
+        build=str(record.get("build") or ""),
+        replaces=str(record.get("replaces") or ""),
         reason=ADOPTED if status.state.alive else f"found {status.state}",
         retry_at=None if status.state.alive else now,
         exit_status=status.exit_status,

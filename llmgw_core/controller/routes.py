@@ -20,6 +20,7 @@ def route_models(
     reasons: Mapping[str, str],
     unsettled: AbstractSet[str] = frozenset(),
     ranks: Mapping[str, int] | None = None,
+    fenced: AbstractSet[str] = frozenset(),
 ) -> tuple[RouteModel, ...]:
     """What clients may ask for, and where it is served.
 
@@ -31,6 +32,7 @@ def route_models(
         reasons: why a model lacks replicas, by model name.
         unsettled: models of which it is not known yet whether and where they are served.
         ranks: of classes, by name.
+        fenced: replicas that take no new request, although they are ready (``Plan.fenced``).
     """
     by_model: dict[str, list[Replica]] = {}
     for replica in replicas:
@@ -44,6 +46,7 @@ def route_models(
             reasons.get(model.name, ""),
             held=model.name in unsettled,
             rank=(ranks or {}).get(model.model_class, 0),
+            fenced=fenced,
         )
         for model in models
     )
@@ -58,11 +61,14 @@ def _route(
     *,
     held: bool,
     rank: int,
+    fenced: AbstractSet[str],
 ) -> RouteModel:
     targets = []
     for replica in sorted(replicas, key=lambda r: r.id):
         endpoint = endpoints.get(replica.id)
-        if replica.phase is not Phase.READY or replica.port is None or endpoint is None:
+        if replica.phase is not Phase.READY or replica.id in fenced:
+            continue
+        if replica.port is None or endpoint is None:
             continue
         profile = model.profile(replica.profile)
         through = replica.node if replica.node in tunnels else None
@@ -82,7 +88,9 @@ def _route(
         name=model.name,
         aliases=model.aliases,
         targets=tuple(targets),
-        state="ready" if targets else model_state(model, replicas),
+        state="ready"
+        if targets
+        else model_state(model, (r for r in replicas if r.id not in fenced)),
         reason="" if targets else reason,
         description=model.description,
         context_length=model.context_length,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
@@ -57,6 +58,26 @@ class WeightsKeeper:
         total = version.bytes_total
         missing = "" if version.complete or coming(version) else incomplete(version)
         return Weights(version.name, total / GIB if total else None, missing)
+
+    def content(self, model: Model) -> str:
+        """See ``WeightsHandle``."""
+        source = read_source(model.source)
+        if source is None or isinstance(source, PathSource):
+            return ""
+        version = self.version(model)
+        if version is None or not version.complete:
+            return ""
+        names = set(set_names(source.file)) if isinstance(source, MirrorSource) else set()
+        files = [f for f in version.files if not names or f.file in names]
+        if not files or any(file.sha256 is None for file in files):
+            return ""
+        sums = "".join(sorted(f"{file.file} {file.sha256}\n" for file in files))
+        return hashlib.sha256(sums.encode()).hexdigest()[:16]
+
+    def contents(self, catalog: Iterable[Model]) -> dict[str, str]:
+        """What replicas started now would load, by model, where it is known."""
+        found = {model.name: self.content(model) for model in catalog}
+        return {name: content for name, content in found.items() if content}
 
     def waiting(self, model: Model) -> str:
         """Why the model cannot start anywhere yet; empty where nothing keeps it, and where a node

@@ -29,6 +29,11 @@ class WeightsHandle(Protocol):
         """What a node must hold; None where the weights lie on the nodes in any case."""
         ...
 
+    def content(self, model: Model) -> str:
+        """What a replica started now would load, as 16 hex digits over the files' checksums; empty
+        where that is not known, such as for weights that lie on the nodes."""
+        ...
+
     def waiting(self, model: Model) -> str:
         """Why the model cannot start anywhere yet; empty where nothing keeps it."""
         ...

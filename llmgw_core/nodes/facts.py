@@ -45,6 +45,11 @@ class EngineFacts:
     """The program, or the Python interpreter that can import the package."""
     version: str | None = None
 
+    @property
+    def build(self) -> str:
+        """What is started and its version, in words; empty where the version is not known."""
+        return f"{self.kind} {self.version}" if self.version else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

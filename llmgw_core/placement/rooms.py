@@ -42,6 +42,8 @@ class Room:
     labels: Mapping[str, str] = field(default_factory=dict)
     engines: frozenset[str] | None = None
     """None where the node was not asked, which counts as maybe."""
+    builds: Mapping[str, str] = field(default_factory=dict)
+    """By engine: what would be started here (``EngineFacts.build``), where that is known."""
     memory_gb: float | None = None
     available_gb: float | None = None
     """Measured free memory, which foreign processes may have taken."""
@@ -98,6 +100,20 @@ class Room:
             booked_gpus=self.booked_gpus + booking.gpus,
             unclaimed_gb=self.unclaimed_gb + max(memory - (booking.resident_gb or 0.0), 0.0),
             replicas=self.replicas + 1,
+        )
+
+    def without(self, booking: Booking) -> Room:
+        """This room once one of its replicas has gone, and has given back what it was using."""
+        memory, resident = booking.memory_gb or 0.0, booking.resident_gb or 0.0
+        free = self.available_gb
+        return replace(
+            self,
+            available_gb=None if free is None else free + resident,
+            booked_memory_gb=self.booked_memory_gb - memory,
+            booked_cores=self.booked_cores - (booking.cores or 0.0),
+            booked_gpus=self.booked_gpus - booking.gpus,
+            unclaimed_gb=self.unclaimed_gb - max(memory - resident, 0.0),
+            replicas=self.replicas - 1,
         )
 
 

@@ -181,6 +181,9 @@ class SimWeights:
     def waiting(self, model: Model) -> str:
         return ""
 
+    def content(self, model: Model) -> str:
+        return ""
+
     async def locate(
         self, node: NodeHandle, model: Model, progress: Callable[[Fetched], None]
     ) -> str:

@@ -50,6 +50,9 @@ class Fetches:
     def need(self, model: Model) -> Weights:
         return Weights(model.source.removeprefix("mirror:").strip("/"))
 
+    def content(self, model: Model) -> str:
+        return ""
+
     async def locate(
         self, node: NodeHandle, model: Model, progress: Callable[[Fetched], None]
     ) -> str:

@@ -212,3 +212,27 @@ def test_pulls_under_way_are_noted_privately_and_garbage_is_none(tmp_path: Path)
     assert book.path.stat().st_mode & 0o777 == 0o600
     book.path.write_text("{")
     assert book.read() == ()
+
+
+def test_the_content_of_weights_is_known_by_their_sums_and_only_of_what_is_used() -> None:
+    def sums(a: str, b: str, version: str = "v1") -> WeightsKeeper:
+        files = (replace(file("a.gguf"), sha256=a * 64), replace(file("b.gguf"), sha256=b * 64))
+        return WeightsKeeper(Shelf(MirrorVersion("qwen", version, files)))
+
+    one, whole = model("mirror:qwen/v1/a.gguf"), model("mirror:qwen/v1/")
+    first = sums("1", "2")
+    assert first.contents([one])["m"] == first.content(one) != ""
+    assert sums("1", "3").content(one) == first.content(one)
+    assert sums("1", "3").content(whole) != first.content(whole)
+    assert sums("9", "2").content(one) != first.content(one)
+    assert sums("1", "2", "v2").content(model("mirror:qwen/v2/a.gguf")) == first.content(one)
+
+
+def test_content_that_nobody_knows_is_no_content() -> None:
+    half = replace(QWEN, files=(file("a.gguf", FileState.FETCHING, 5),))
+    bare = replace(QWEN, files=(replace(file("a.gguf"), sha256=None),))
+    for version in (half, bare):
+        weights = WeightsKeeper(Shelf(version))
+        assert weights.content(model("mirror:qwen/v1/")) == ""
+        assert weights.contents([model("mirror:qwen/v1/")]) == {}
+    assert WeightsKeeper(Shelf()).content(model("/w/m.gguf")) == ""
