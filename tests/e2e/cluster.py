@@ -35,6 +35,9 @@ def model_file() -> Path:
 class Cluster:
     """One state directory with a daemon that can be killed and started again."""
 
+    program: tuple[str, ...] = ("-m", "llmgw_core")
+    """What Python runs as the daemon."""
+
     def __init__(self, folder: Path, node_toml: str) -> None:
         self.folder = folder
         self.state = folder / "state"
@@ -51,7 +54,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Start the daemon and wait until it answers."""
-        argv = [sys.executable, "-m", "llmgw_core", "--config", str(self.config)]
+        argv = [sys.executable, *self.program, "--config", str(self.config)]
         argv += ["--state", str(self.state), "--headless"]
         with (self.folder / "daemon.log").open("ab") as log:
             env = {**os.environ, "HOME": str(self.folder)}

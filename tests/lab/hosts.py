@@ -271,15 +271,20 @@ class Host:
         self.run(*SSHD)
         self.await_sshd()
 
+    @property
+    def space(self) -> str | None:
+        """Its pid namespace, as links below /proc name it; None where it is off."""
+        if not self.is_on or not self._pid:
+            return None
+        try:
+            return os.readlink(f"/proc/{self._pid}/ns/pid")
+        except OSError:  # it is being turned off or on
+            return None
+
     def processes(self) -> list[Process]:
         """What runs there; nothing where it is off."""
-        if not self.is_on or not self._pid:
-            return []
-        try:
-            space = os.readlink(f"/proc/{self._pid}/ns/pid")
-        except OSError:  # it is being turned off or on
-            return []
-        return list(_processes(space))
+        space = self.space
+        return list(_processes(space)) if space is not None else []
 
     def clean(self) -> None:
         """End what the user left running, and empty the user's home and what lies in /tmp."""
@@ -295,12 +300,17 @@ def _processes(space: str) -> Iterator[Process]:
             continue
         try:
             if os.readlink(entry / "ns" / "pid") == space:
-                yield _process(entry)
+                yield process_at(entry)
         except OSError:  # it has ended meanwhile
             continue
 
 
-def _process(entry: Path) -> Process:
+def process_at(entry: Path) -> Process:
+    """The process of a folder below /proc.
+
+    Raises:
+        OSError: it has ended.
+    """
     words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
     lines = (entry / "status").read_text().splitlines()
     said = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
