@@ -27,6 +27,7 @@ from llmgw_core.controller.observer import Observer
 from llmgw_core.controller.peak_watch import PeakWatch
 from llmgw_core.controller.planner import Plan, World, booking_of, holds, plan
 from llmgw_core.controller.publish import Publisher
+from llmgw_core.controller.reaper import Reaper
 from llmgw_core.controller.render import room_of
 from llmgw_core.controller.replica import Replica
 from llmgw_core.controller.roster import Roster
@@ -73,7 +74,7 @@ class Controller:
         self.fleet = parts.fleet
         self.gateway = parts.gateway
         self.mirror = parts.mirror
-        self.weights = WeightsKeeper(parts.mirror)
+        self.weights = WeightsKeeper(parts.mirror, self.config.cluster)
         self.peaks = PeakWatch(PeakLog(SqlitePeakStore(parts.state / "peaks.db")), self.weights)
         self.events = EventLog(SqliteEventStore(parts.state / "events.db"), parts.clock)
         self.publisher = Publisher()
@@ -107,6 +108,13 @@ class Controller:
             events=self.events,
             examine=self.executor.examine,
             clock=parts.clock,
+        )
+        self.reaper = Reaper(
+            fleet=parts.fleet,
+            roster=self.roster,
+            events=self.events,
+            cluster=self.config.cluster,
+            needed=self._needed_weights,
         )
         self.marks = MarkBook(parts.state)
         self._demand = DemandMeter()
@@ -181,6 +189,7 @@ class Controller:
                 group.create_task(self._loop(), name="controller")
         finally:
             await self.executor.aclose()
+            await self.reaper.aclose()
             await self.watcher.aclose()
 
     def _told_start(self) -> None:
@@ -217,6 +226,7 @@ class Controller:
         self.plan = plan(self.world())
         if not self.halted:
             self.executor.dispatch(self.plan.actions, self.keeper.catalog)
+            self.reaper.sweep()
         self.watcher.sync()
         self._measure()
         self._route()
@@ -287,6 +297,11 @@ class Controller:
             contents=self.weights.contents(self.keeper.catalog),
             marks=self.marks.marks,
         )
+
+    def _needed_weights(self) -> frozenset[str]:
+        """Versions that a fetch may be for."""
+        running = (model for model in self.keeper.catalog if model.scaling.max > 0)
+        return self.executor.awaited() | self.weights.users(running).keys()
 
     # What is told
 

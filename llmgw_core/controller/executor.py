@@ -70,6 +70,10 @@ class Executor:
         """Whether no operation is under way."""
         return not self._tasks
 
+    def awaited(self) -> frozenset[str]:
+        """Versions of weights that replicas wait for now."""
+        return frozenset(key for _, key in self._fetches.values())
+
     def dispatch(self, actions: tuple[Action, ...], catalog: Catalog) -> None:
         """Begin what can be begun; an action for a busy replica waits for a later plan.
 

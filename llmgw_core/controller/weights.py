@@ -36,8 +36,9 @@ UNREACHABLE = "http://unreachable.invalid"
 class WeightsKeeper:
     """Satisfies ``WeightsHandle``."""
 
-    def __init__(self, mirror: MirrorHandle) -> None:
+    def __init__(self, mirror: MirrorHandle, cluster: str = "") -> None:
         self._mirror = mirror
+        self._cluster = cluster
         self._pusher: Pusher | None = None
 
     def is_fetched(self, model: Model) -> bool:
@@ -177,6 +178,7 @@ class WeightsKeeper:
             key=version.name,
             files=tuple(_file(version, file, address or UNREACHABLE) for file in files),
             token=self._mirror.token(version.model, version.version),
+            cluster=self._cluster,
         )
         path = await ensure_weights(
             node,

@@ -14,6 +14,7 @@ from llmgw_core.nodes.instance import (
     InstanceSpec,
     InstanceStatus,
     LogChunk,
+    Reaped,
     StopResult,
 )
 from llmgw_core.nodes.lease import Holder
@@ -76,6 +77,14 @@ class NodeHandle(Protocol):
 
     async def stop_instance(self, name: str, *, grace_s: float) -> StopResult:
         """SIGTERM to the group, SIGKILL to all members after the grace; none other is touched."""
+        ...
+
+    async def strays(self) -> Mapping[str, tuple[int, ...]]:
+        """Pids that carry the mark of an instance whose engine is gone, by the instance's name."""
+        ...
+
+    async def reap(self, name: str, *, grace_s: float) -> Reaped:
+        """End the strays of that name; nothing is done where an engine lives under it."""
         ...
 
     async def forget_instance(self, name: str) -> None:

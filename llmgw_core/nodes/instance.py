@@ -98,6 +98,18 @@ class StopResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Reaped:
+    """What became of processes that outlived their instance."""
+
+    found: tuple[int, ...]
+    """Pids of those that were there."""
+    killed: bool
+    """Whether SIGKILL was needed."""
+    left: tuple[int, ...] = ()
+    """Pids that would not die."""
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where an engine's port is reached from here: TCP, or a Unix socket to a tunnel."""
 

@@ -18,6 +18,7 @@ from llmgw_core.nodes.instance import (
     InstanceState,
     InstanceStatus,
     LogChunk,
+    Reaped,
     StopResult,
 )
 from llmgw_core.nodes.launch_file import pack
@@ -89,15 +90,21 @@ class Instances:
         """
         grace = str(max(0, round(grace_s * 100)))
         result = await self._verb("stop", _named(name), grace, timeout_s=grace_s + 60.0)
-        killed = False
-        left: list[int] = []
-        for line in result.stdout.splitlines():
-            kind, _, rest = line.partition(b" ")
-            if kind == b"k":
-                killed = rest == b"1"
-            elif kind == b"left" and rest.isdigit():
-                left.append(int(rest))
-        return StopResult(status=_one(result, name), killed=killed, left=tuple(left))
+        killed, left = _ended(result)
+        return StopResult(status=_one(result, name), killed=killed, left=left)
+
+    async def strays(self) -> Mapping[str, tuple[int, ...]]:
+        """Pids of processes that carry the mark of an instance of this directory whose engine is
+        gone, by the instance's name; its record may be gone too."""
+        return _strays(await self._verb("strays", timeout_s=30.0))
+
+    async def reap(self, name: str, grace_s: float) -> Reaped:
+        """End the strays of that name, with SIGKILL after the grace; where an engine lives under
+        the name nothing is done."""
+        grace = str(max(0, round(grace_s * 100)))
+        result = await self._verb("reap", _named(name), grace, timeout_s=grace_s + 40.0)
+        killed, left = _ended(result)
+        return Reaped(_strays(result).get(name, ()), killed, left)
 
     async def forget(self, name: str) -> None:
         """Remove the record, files and logs of an instance that has ended, if it is there."""
@@ -258,6 +265,28 @@ def _path(path: str) -> str:
 def _one(result: ExecResult, name: str) -> InstanceStatus:
     found = parse_listing(result.stdout.splitlines()).get(name)
     return found or InstanceStatus(name=name, state=InstanceState.NONE)
+
+
+def _ended(result: ExecResult) -> tuple[bool, tuple[int, ...]]:
+    """Whether SIGKILL was needed, and the pids that are there all the same."""
+    killed = False
+    left: list[int] = []
+    for line in result.stdout.splitlines():
+        kind, _, rest = line.partition(b" ")
+        if kind == b"k":
+            killed = rest == b"1"
+        elif kind == b"left" and rest.isdigit():
+            left.append(int(rest))
+    return killed, tuple(left)
+
+
+def _strays(result: ExecResult) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for line in result.stdout.splitlines():
+        words = line.decode(errors="replace").split()
+        if len(words) == 3 and words[0] == "o" and words[2].isdigit() and is_name(words[1]):
+            found[words[1]] = (*found.get(words[1], ()), int(words[2]))
+    return found
 
 
 def _check(result: ExecResult, what: str) -> None:

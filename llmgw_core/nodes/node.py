@@ -12,7 +12,14 @@ from llmgw_core.errors import NodeLost
 from llmgw_core.gateway.table import Tunnel
 from llmgw_core.nodes.facts import EngineFacts, Facts, HostSample, NodeStatus
 from llmgw_core.nodes.held import list_held, remove_held
-from llmgw_core.nodes.instance import Endpoint, InstanceSpec, InstanceStatus, LogChunk, StopResult
+from llmgw_core.nodes.instance import (
+    Endpoint,
+    InstanceSpec,
+    InstanceStatus,
+    LogChunk,
+    Reaped,
+    StopResult,
+)
 from llmgw_core.nodes.lease import Holder
 from llmgw_core.nodes.link_keeper import LinkKeeper, Shared
 from llmgw_core.nodes.live import Live
@@ -88,6 +95,14 @@ class Node:
         result = await session.instances.stop(name, grace_s)
         self._acted(session, result.status)
         return result
+
+    async def strays(self) -> Mapping[str, tuple[int, ...]]:
+        """See ``NodeHandle``."""
+        return await self._keeper.connected().instances.strays()
+
+    async def reap(self, name: str, *, grace_s: float) -> Reaped:
+        """See ``NodeHandle``."""
+        return await self._keeper.connected().instances.reap(name, grace_s)
 
     async def forget_instance(self, name: str) -> None:
         """See ``NodeHandle``."""

@@ -68,6 +68,8 @@ class FetchJob:
     files: tuple[WeightsFile, ...]
     token: str = field(default="", repr=False)
     """The mirror's, as a bearer token."""
+    cluster: str = ""
+    """Whose it is: only that cluster ends it when nobody needs it any more."""
     margin_bytes: int = MARGIN_BYTES
     tries: int = 7
     """Downloads in a row without a byte more, after which the mirror is given up; three where it
@@ -198,7 +200,12 @@ def fetch_spec(job: FetchJob, *, check_only: bool = False) -> InstanceSpec:
             "auth.conf": f'header = "{header}"\n'.encode() if job.token else b"",
             "wgetrc": f"header = {header}\n".encode() if job.token else b"",
         },
-        record={"weights": job.key, "fetch": job.digest, "bytes": job.bytes_total},
+        record={
+            "cluster": job.cluster,
+            "weights": job.key,
+            "fetch": job.digest,
+            "bytes": job.bytes_total,
+        },
         log_limit_mb=LOG_LIMIT_MB,
     )
 

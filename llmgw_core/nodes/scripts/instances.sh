@@ -155,10 +155,15 @@ stop() { # NAME GRACE (hundredths of a second)
     end=$((now + 2000))
     state_of "$d"
     while [ "$st" = ending ] && [ "$now" -lt "$end" ]; do # its exit is being written
+      signal CONT "$sp:$ss"
       nap 0.05
       state_of "$d"
       clock
     done
+    if [ "$st" = ending ]; then # a supervisor that writes nothing keeps nothing
+      signal KILL "$sp:$ss"
+      nap 0.1
+    fi
   fi
   show "$d"
   echo "k $killed"
@@ -170,7 +175,8 @@ stop() { # NAME GRACE (hundredths of a second)
 end_run() { # GRACE
   same_run || return 0
   # the leader of a session leads its group
-  ! alive "$ep" "$es" "$pb" || kill -s TERM -- "-$ep" 2>/dev/null
+  # what is stopped by a signal hears it only once it goes on
+  ! alive "$ep" "$es" "$pb" || { kill -s TERM -- "-$ep"; kill -s CONT -- "-$ep"; } 2>/dev/null
   drop_lock
   clock
   end=$((now + $1))
@@ -182,6 +188,7 @@ end_run() { # GRACE
       if [ -z "$asked" ]; then # workers that left the group
         same_run || return 0
         signal TERM "$left"
+        signal CONT "$left"
         drop_lock
         asked=y
       fi
@@ -199,6 +206,64 @@ end_run() { # GRACE
     nap 0.1
     clock
     left=$(remaining)
+  done
+}
+
+strays() { # "o NAME PID" for each process that carries the mark of an instance whose engine is gone
+  (cd /proc && grep -lszF "LLMGW_INSTANCE=$root/" [0-9]*/environ 2>/dev/null) | while IFS=/ read -r p _; do
+    tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | while IFS= read -r mark; do
+      case $mark in LLMGW_INSTANCE="$root"/*) ;; *) continue ;; esac
+      name=${mark#LLMGW_INSTANCE="$root"/}
+      usable_name "$name" || break
+      state_of "$root/$name"
+      case $st in running | orphan | ending) break ;; esac
+      ! stat_of "$p" || [ "$p_state" = Z ] || echo "o $name $p"
+      break
+    done
+  done
+}
+
+ownerless() { # under the lock: whether no engine of that record lives or is being ended
+  take_lock
+  need_lease "$holder"
+  state_of "$d"
+  case $st in
+    running | orphan | ending) ;;
+    *) return 0 ;;
+  esac
+  drop_lock
+  return 1
+}
+
+reap() { # NAME GRACE: ends what carries the mark of an instance whose engine is gone; all else stays
+  need_lease "$holder"
+  d=$root/$1 killed=0 how=TERM
+  ownerless || return 0
+  drop_lock
+  left=$(members "$d")
+  for m in $left; do
+    echo "o $1 ${m%:*}"
+  done
+  clock
+  end=$((now + $2))
+  last=$((end + 500))
+  while [ -n "$left" ] && [ "$now" -lt "$last" ]; do
+    if [ -n "$how" ]; then
+      ownerless || return 0
+      [ "$how" != KILL ] || killed=1
+      signal "$how" "$left"
+      signal CONT "$left"
+      drop_lock
+    fi
+    how=
+    nap 0.1
+    clock
+    [ "$now" -lt "$end" ] || how=KILL
+    left=$(members "$d")
+  done
+  echo "k $killed"
+  for m in $left; do
+    echo "left ${m%:*}"
   done
 }
 
@@ -223,7 +288,7 @@ main() {
   shift 4
   mkdir -p "$root" || fail 74 "cannot create $root"
   case $verb in
-    list | start | stop | forget) "$verb" "$@" ;;
+    list | start | stop | strays | reap | forget) "$verb" "$@" ;;
     *) fail 64 "unknown verb $verb" ;;
   esac
 }
