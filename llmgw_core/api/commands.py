@@ -16,6 +16,8 @@ mirror.clean  {dry_run: bool}
 keys.add      {name, owner?, models?, class?, limits?, expires_s?}   its answer alone has the secret
 keys.list     {}                       keys.revoke {name}
 reload        {}                       plan {}            explain {name}
+preview       {commands: [{name, args}, …]}   what they would start and stop together; of restart,
+              stop, node.cordon|uncordon|drain, scale, resources, class, add, edit, remove
 shutdown      {stop_replicas: bool, stop_gateway: bool}
 handover      {}                       the console's engine gives way to a daemon
 """
@@ -28,8 +30,8 @@ NAMES = (
     "node.probe",
     "serve.plan", "mirror.pull", "mirror.cancel", "mirror.rm", "mirror.verify", "mirror.clean",
     "keys.add", "keys.list", "keys.revoke",
-    "reload", "plan", "explain", "shutdown", "handover",
+    "reload", "plan", "preview", "explain", "shutdown", "handover",
 )  # fmt: skip
 
-DANGEROUS = frozenset(NAMES) - {"plan", "explain", "serve.plan", "keys.list"}
+DANGEROUS = frozenset(NAMES) - {"plan", "preview", "explain", "serve.plan", "keys.list"}
 """Those that change something: refused in read-only mode."""

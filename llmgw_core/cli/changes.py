@@ -10,10 +10,13 @@ import typer
 
 from llmgw_core.cli.output import emit_json, emit_line, narrate
 from llmgw_core.cli.place import Place, actor
+from llmgw_core.cli.previews import preview_lines
 from llmgw_core.cli.reads import Json, Name, node_card
 from llmgw_core.errors import InvalidInput, NoController
 
 Profile = Annotated[str | None, typer.Option(help="Which profile, where there are several.")]
+
+Plan = Annotated[bool, typer.Option("--plan", help="Only say what it would start and stop.")]
 
 OFFLINE = frozenset({"scale", "class", "owner", "resources", "add", "edit", "remove"})
 """Changes to the catalog: written also while no controller runs."""
@@ -31,9 +34,22 @@ def register(run: typer.Typer) -> None:
     )(node)  # fmt: skip
 
 
-def carry_out(context: typer.Context, name: str, args: dict[str, Any], as_json: bool) -> None:
-    """Ask the controller, or, for the catalog while none runs, write the change ourselves."""
+def carry_out(
+    context: typer.Context, name: str, args: dict[str, Any], as_json: bool, plan: bool = False
+) -> None:
+    """Ask the controller, or, for the catalog while none runs, write the change ourselves; with
+    ``plan`` only say what it would do.
+    """
     place: Place = context.obj
+    if plan:
+        commands = [{"name": name, "args": args}]
+        foreseen = place.client().command("preview", {"commands": commands}, actor())
+        if as_json:
+            emit_json(foreseen.data)
+        else:
+            for line in preview_lines(foreseen.text, foreseen.data["plan"]):
+                emit_line(line)
+        return
     note = ""
     try:
         result = place.client().command(name, args, actor())
@@ -75,6 +91,7 @@ def scale(
     mode: Annotated[str | None, typer.Option(help="always, ondemand or stopped.")] = None,
     replicas: Annotated[int | None, typer.Option(help="How many.")] = None,
     idle: Annotated[str | None, typer.Option(help="Idle time of on demand, like 15m.")] = None,
+    plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Set a model's run mode and count."""
@@ -88,7 +105,7 @@ def scale(
             args["idle_s"] = parse_duration(idle)
         except ValueError as error:
             raise InvalidInput(f"--idle: {error}") from error
-    carry_out(context, "scale", args, as_json)
+    carry_out(context, "scale", args, as_json, plan)
 
 
 def model_class(
@@ -117,6 +134,7 @@ def resources(
     profile: Profile = None,
     memory: Annotated[float | None, typer.Option(help="GiB that a replica reserves.")] = None,
     cores: Annotated[float | None, typer.Option(help="Cores that a replica computes on.")] = None,
+    plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Change what a model's replicas reserve; 0 clears a value."""
@@ -127,7 +145,7 @@ def resources(
         args["cpu_cores"] = cores or None
     if len(args) == 2:
         raise InvalidInput("say what to change: --memory or --cores")
-    carry_out(context, "resources", args, as_json)
+    carry_out(context, "resources", args, as_json, plan)
 
 
 def add(
@@ -143,33 +161,36 @@ def edit(
     context: typer.Context,
     name: Name,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The new TOML; or -.")],
+    plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replace an added model's definition."""
-    carry_out(context, "edit", {"name": name, "toml": _read(file)}, as_json)
+    carry_out(context, "edit", {"name": name, "toml": _read(file)}, as_json, plan)
 
 
-def remove(context: typer.Context, name: Name, as_json: Json = False) -> None:
+def remove(context: typer.Context, name: Name, plan: Plan = False, as_json: Json = False) -> None:
     """Remove an added model; its replicas stop."""
-    carry_out(context, "remove", {"name": name}, as_json)
+    carry_out(context, "remove", {"name": name}, as_json, plan)
 
 
 def restart(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="REPLICA|MODEL")],
+    plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Replace a replica, or all of a model's one by one; successors come first if there is room."""
-    carry_out(context, "restart", {"replica": name}, as_json)
+    carry_out(context, "restart", {"replica": name}, as_json, plan)
 
 
 def stop(
     context: typer.Context,
     replica: Annotated[str, typer.Argument(metavar="REPLICA")],
+    plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """Stop a replica; an always-on model gets another in its place."""
-    carry_out(context, "stop", {"replica": replica}, as_json)
+    carry_out(context, "stop", {"replica": replica}, as_json, plan)
 
 
 def reload(context: typer.Context, as_json: Json = False) -> None:
@@ -196,6 +217,7 @@ def node(
     words: Annotated[list[str], typer.Argument(metavar="[VERB] NAME")],
     fingerprint: Annotated[str | None, typer.Option(help="Of trust: the key expected.")] = None,
     engine: Annotated[str | None, typer.Option(help="Of provision: the engine.")] = None,
+    plan: Plan = False,
     as_json: Json = False,
 ) -> None:
     """One node's card, or a verb on it."""
@@ -210,7 +232,7 @@ def node(
         args["fingerprint"] = fingerprint
     if engine:
         args["engine"] = engine
-    carry_out(context, f"node.{verb}", args, as_json)
+    carry_out(context, f"node.{verb}", args, as_json, plan)
 
 
 def _read(file: str) -> str:

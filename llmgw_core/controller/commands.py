@@ -13,6 +13,7 @@ from llmgw_core.catalog.model import Mode, Model
 from llmgw_core.controller.core import Controller
 from llmgw_core.controller.key_commands import KeyCommands
 from llmgw_core.controller.mirror_commands import MirrorCommands
+from llmgw_core.controller.previews import Previews
 from llmgw_core.controller.replica_commands import ReplicaCommands
 from llmgw_core.controller.serving import Serving
 from llmgw_core.errors import InvalidInput, NotFound, Refused
@@ -44,6 +45,7 @@ class Commands:
             "serve.plan": self._serve_plan,
             "reload": self._reload,
             "plan": self._plan,
+            "preview": Previews(controller, self._replicas).run,
             "explain": self._explain,
             "shutdown": self._shutdown,
             "handover": self._handover,

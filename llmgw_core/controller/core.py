@@ -14,6 +14,7 @@ from pathlib import Path
 
 import llmgw_core
 from llmgw_core.api.views import ControllerView, Snapshot
+from llmgw_core.catalog.model import Model
 from llmgw_core.config import Config
 from llmgw_core.controller.appraisals import Appraiser
 from llmgw_core.controller.demand import DemandMeter
@@ -248,9 +249,8 @@ class Controller:
             self.events.add(kind, text, severity="warning" if frozen else "info")
         self.frozen = frozen
 
-    def _waiting(self) -> dict[str, str]:
+    def _waiting(self, models: tuple[Model, ...]) -> dict[str, str]:
         """Why models cannot start anywhere yet: what has to be fetched is looked at first."""
-        models = tuple(self.keeper.catalog)
         away = [model for model in models if self.weights.is_fetched(model)]
         return {
             **self.appraiser.unseen(away),
@@ -278,23 +278,27 @@ class Controller:
         """Every node's room with its replicas entered."""
         return book(self.rooms(), map(booking_of, filter(holds, self.roster)))
 
-    def world(self) -> World:
-        """All that a plan depends on, now; replicas under way are counted as they will be."""
+    def world(self, models: tuple[Model, ...] | None = None) -> World:
+        """All that a plan depends on, now; replicas under way are counted as they will be.
+
+        With ``models`` as it would be if the catalog were those.
+        """
+        catalog = self.keeper.catalog.models if models is None else models
         return World(
             now=self.now(),
-            models=self.keeper.catalog.models,
+            models=catalog,
             rooms=self.rooms(),
             replicas=tuple(self.roster),
             demand=self._demand.read(self.gateway.report, self.now()),
             ranks={c.name: c.rank for c in self.config.classes},
             node_grace_s=self.config.controller.node_grace_s,
             unread=tuple(self.observer.unread()),
-            weights=self.weights.needs(self.keeper.catalog),
-            waiting=self._waiting(),
+            weights=self.weights.needs(catalog),
+            waiting=self._waiting(catalog),
             avoid=self._failures.read(self.roster, self.now()),
             frozen=self.frozen,
-            barred=self.appraiser.barred(self.keeper.catalog),
-            contents=self.weights.contents(self.keeper.catalog),
+            barred=self.appraiser.barred(catalog),
+            contents=self.weights.contents(catalog),
             marks=self.marks.marks,
         )
 

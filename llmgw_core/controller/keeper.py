@@ -72,6 +72,10 @@ class Keeper:
             self.problems = tuple(loaded.problems)
         return model
 
+    def preview(self, command: str, args: dict[str, object], actor: str) -> Model:
+        """The model as ``change`` would leave it (as it is, for a removal); nothing is kept."""
+        return self._changed(command, args, actor)
+
     def _changed(self, command: str, args: dict[str, object], actor: str) -> Model:
         now, file = self._clock(), str(self.config_file) if self.config_file else None
         catalog, config = self.catalog, self.config

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw_core.catalog.model import Mode, Model, Scaling
@@ -360,6 +360,7 @@ def settled(worlds: list[World]) -> None:
     assert not any(r.run in done.marks for r in done.replicas)
 
 
+@settings(deadline=None, max_examples=40)
 @given(rolls(roomy=True))
 def test_with_room_nobody_goes_before_a_successor_is_ready(world: World) -> None:
     worlds = rolled(world)
@@ -369,6 +370,7 @@ def test_with_room_nobody_goes_before_a_successor_is_ready(world: World) -> None
     assert len(worlds[-1].replicas) == world.models[0].scaling.min
 
 
+@settings(deadline=None, max_examples=40)
 @given(rolls(roomy=False))
 def test_without_room_at_most_one_is_lacking_at_any_time(world: World) -> None:
     worlds = rolled(world)
