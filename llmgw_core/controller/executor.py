@@ -19,7 +19,7 @@ from llmgw_core.controller.roster import Roster
 from llmgw_core.controller.stopping import stop_failed
 from llmgw_core.controller.weights_handle import Fetched, WeightsHandle
 from llmgw_core.engines.base import Engine
-from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost, NodeRefused
+from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost, NodeRefused, RemoteFailed
 from llmgw_core.nodes.api import FleetHandle, NodeHandle
 from llmgw_core.nodes.instance import InstanceSpec
 
@@ -264,7 +264,7 @@ class Executor:
             await node.stop_instance(replica.instance, grace_s=engine.stop_grace_s)
         content = self.means.weights.content(model)  # asked first: what changes meanwhile is old
         source = await self._locate(replica, node, model)
-        port = await node.free_port(self.roster.ports_on(replica.node))
+        port = await self._port(replica, node)
         key = secrets.token_urlsafe(KEY_BYTES)
         request = launch_request(node, model, profile, source, port, key)
         launch = engine.launch(request)
@@ -296,6 +296,17 @@ class Executor:
         status = await node.start_instance(spec)
         loading = replace(replica, phase=Phase.LOADING, since=now, pid=status.pid, reason="")
         self.roster.put(loading)
+
+    async def _port(self, replica: Replica, node: NodeHandle) -> int:
+        """A port for its next run: one that nobody had a moment ago, and where the range has
+        nothing else, one that nobody else has."""
+        taken = self.roster.ports_on(replica.node)
+        try:
+            return await node.free_port(taken | self.roster.resting_ports_on(replica.node))
+        except RemoteFailed as error:
+            log.info("replica.ports_rest replica=%s error=%s", replica.id, error)
+            own = frozenset() if replica.port is None else frozenset((replica.port,))
+            return await node.free_port(taken - own)
 
     async def _locate(self, replica: Replica, node: NodeHandle, model: Model) -> str:
         """Where the weights lie on the node, after fetching what is missing there."""

@@ -10,6 +10,7 @@ from llmgw_core.catalog.model import DEFAULT_STARTUP_TIMEOUT_S
 from llmgw_core.controller.keeper import Keeper
 from llmgw_core.controller.lifecycle import Limits, Observation, advance
 from llmgw_core.controller.liveness import Vital, new_vital, observed, tried
+from llmgw_core.controller.ports import overlap
 from llmgw_core.controller.render import NodeSeen
 from llmgw_core.controller.replica import ADOPTED, Phase, Replica, adopted
 from llmgw_core.controller.roster import Roster
@@ -52,6 +53,7 @@ class Observer:
         self._clock = clock
         self._started = clock()
         self._node_states: dict[str, tuple[NodeState, str]] = {}
+        self._told_ports: dict[str, str] = {}
         self._ever_read: set[str] = set()
         self._vitals: dict[str, tuple[str | None, Vital]] = {}
         """Of ready replicas, by id, with the token of the run that they are of."""
@@ -116,6 +118,7 @@ class Observer:
             name, key = seen.config.name, (seen.state, seen.status.reason)
             before = self._node_states.get(name)
             self._node_states[name] = key
+            self._tell_ports(seen)
             if before is not None and before[0] is seen.state:
                 continue
             if seen.state is NodeState.CONNECTING:
@@ -128,6 +131,14 @@ class Observer:
                 severity="warning" if bad else "info",
                 node=name,
             )
+
+    def _tell_ports(self, seen: NodeSeen) -> None:
+        """Warn of a range of ports that the node's kernel uses too; once for each such range."""
+        name, facts = seen.config.name, seen.facts
+        wrong = overlap(name, seen.config.port_range, facts.ephemeral_ports if facts else None)
+        if wrong and self._told_ports.get(name) != wrong:
+            self._events.add("node.ports", wrong, severity="warning", node=name)
+        self._told_ports[name] = wrong
 
     def _adopt(self) -> None:
         """Take over what the nodes say runs there and the roster does not know."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from llmgw_core.controller.ports import RestingPorts
 from llmgw_core.controller.replica import Phase, Replica
 from llmgw_core.ledger.events import EventLog
 
@@ -29,6 +30,7 @@ class Roster:
         self._replicas: dict[str, Replica] = {}
         self._acted: dict[str, float] = {}
         self._removed: dict[tuple[str, str], float] = {}
+        self._resting = RestingPorts()
         self.busy: set[str] = set()
 
     def __iter__(self) -> Iterator[Replica]:
@@ -49,11 +51,17 @@ class Roster:
         """Ports that replicas on a node have or had."""
         return frozenset(r.port for r in self if r.node == node and r.port is not None)
 
+    def resting_ports_on(self, node: str) -> frozenset[int]:
+        """Ports that replicas on a node had a moment ago."""
+        return self._resting.at(node, time.monotonic())
+
     def put(self, replica: Replica, *, tell: bool = True) -> None:
         """Keep this version of a replica; a change of phase becomes an event, unless it is to be
         told later."""
         before = self._replicas.get(replica.id)
         self._replicas[replica.id] = replica
+        if before is not None and before.port is not None and before.port != replica.port:
+            self._resting.let_go(before.node, before.port, time.monotonic())
         if tell and (before is None or before.phase is not replica.phase):
             self.tell(replica)
 
@@ -109,6 +117,8 @@ class Roster:
 
     def _forget(self, replica: Replica) -> None:
         self._replicas.pop(replica.id, None)
+        if replica.port is not None:
+            self._resting.let_go(replica.node, replica.port, time.monotonic())
         self._acted.pop(replica.id, None)
         self._removed[replica.node, replica.instance] = time.monotonic()
 

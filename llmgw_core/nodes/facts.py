@@ -79,6 +79,9 @@ class Facts:
     weights: frozenset[str] | None = None
     """Versions of the mirror that lie there whole, as ``MODEL/VERSION``."""
 
+    ephemeral_ports: tuple[int, int] | None = None
+    """First and last port that the kernel takes for outgoing connections."""
+
     def engine(self, name: str) -> EngineFacts | None:
         """The first engine of that name, or None."""
         return next((e for e in self.engines or () if e.name == name), None)

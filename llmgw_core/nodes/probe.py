@@ -137,7 +137,15 @@ def parse_probe(output: bytes, timing: Timing) -> Facts:
         state_writable=answers.flag("state.writable"),
         state_executable=answers.flag("state.executable"),
         weights=_weights(answers),
+        ephemeral_ports=_ports(answers.one("ports.ephemeral")),
     )
+
+
+def _ports(said: str | None) -> tuple[int, int] | None:
+    words = (said or "").split()
+    if len(words) != 2 or not all(word.isascii() and word.isdecimal() for word in words):
+        return None
+    return int(words[0]), int(words[1])
 
 
 def clock_skew_s(clock: str | None, took_cs: str | None, timing: Timing) -> float | None:

@@ -53,6 +53,7 @@ hardware() {
   say hostname "$(cat /proc/sys/kernel/hostname 2>/dev/null)"
   say uname "$(uname -sr 2>/dev/null)"
   say arch "$(uname -m 2>/dev/null)"
+  say ports.ephemeral "$(cat /proc/sys/net/ipv4/ip_local_port_range 2>/dev/null)"
   while IFS= read -r line; do
     case $line in PRETTY_NAME=*) say os "${line#PRETTY_NAME=}" ;; esac
   done 2>/dev/null </etc/os-release
