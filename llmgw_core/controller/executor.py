@@ -13,6 +13,7 @@ from typing import Protocol
 from llmgw_core.catalog.model import Catalog, Model, Profile
 from llmgw_core.controller.launching import launch_request
 from llmgw_core.controller.lifecycle import failed
+from llmgw_core.controller.memory_back import MemoryBack, used_now
 from llmgw_core.controller.planner import Action, Kind
 from llmgw_core.controller.replica import Phase, Replica, instance_name, record_of
 from llmgw_core.controller.roster import Roster
@@ -21,7 +22,7 @@ from llmgw_core.controller.weights_handle import Fetched, WeightsHandle
 from llmgw_core.engines.base import Engine
 from llmgw_core.errors import EngineFailed, LlmgwError, NodeLost, NodeRefused, RemoteFailed
 from llmgw_core.nodes.api import FleetHandle, NodeHandle
-from llmgw_core.nodes.instance import InstanceSpec
+from llmgw_core.nodes.instance import InstanceSpec, StopResult
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +57,14 @@ class Means:
 class Executor:
     """Starts, restarts and stops replicas. ``run`` owns every task that it makes."""
 
-    def __init__(self, roster: Roster, means: Means) -> None:
+    def __init__(self, roster: Roster, means: Means, memory: MemoryBack | None = None) -> None:
         self.roster = roster
         self.means = means
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fetches: dict[str, tuple[str, str]] = {}
         """Node and version of what replicas wait for: the catalog may say something else by the
         time that it is given up."""
+        self._memory = memory or MemoryBack()
         self._closed = False
 
     @property
@@ -261,9 +263,10 @@ class Executor:
         node = self._node(replica.node)
         engine = self.means.engines[profile.engine]
         if again:
-            await node.stop_instance(replica.instance, grace_s=engine.stop_grace_s)
+            await self._end(replica, node, engine.stop_grace_s)
         content = self.means.weights.content(model)  # asked first: what changes meanwhile is old
         source = await self._locate(replica, node, model)
+        await self._memory_back(replica, node)
         port = await self._port(replica, node)
         key = secrets.token_urlsafe(KEY_BYTES)
         request = launch_request(node, model, profile, source, port, key)
@@ -296,6 +299,26 @@ class Executor:
         status = await node.start_instance(spec)
         loading = replace(replica, phase=Phase.LOADING, since=now, pid=status.pid, reason="")
         self.roster.put(loading)
+
+    async def _end(self, replica: Replica, node: NodeHandle, grace_s: float) -> StopResult:
+        """End a replica's processes, and note the GPU memory that is to come back."""
+        status = (node.instances or {}).get(replica.instance) if replica.gpus else None
+        before = used_now(node.sample) if replica.gpus else None
+        result = await node.stop_instance(replica.instance, grace_s=grace_s)
+        if status is not None and status.state.alive and not result.left:
+            self._memory.released(replica.node, replica.id, before)
+        return result
+
+    async def _memory_back(self, replica: Replica, node: NodeHandle) -> None:
+        """Wait until the GPU memory of who was stopped on the node before is back."""
+        other = self._memory.pending(replica.node) if replica.gpus else ""
+        current = self.roster.get(replica.id)
+        if not other or current is None:
+            return
+        why = f"waits until the GPU memory of {other} is back"
+        self.roster.put(replace(current, reason=why))
+        if not await self._memory.wait(replica.node, lambda: used_now(node.sample)):
+            self.roster.tell_memory_held(replica, other)
 
     async def _port(self, replica: Replica, node: NodeHandle) -> int:
         """A port for its next run: one that nobody had a moment ago, and where the range has
@@ -344,7 +367,7 @@ class Executor:
         await self._abandon(replica.id, node)
         engine = self.means.engines.get(replica.engine)
         grace = engine.stop_grace_s if engine else DEFAULT_GRACE_S
-        result = await node.stop_instance(replica.instance, grace_s=grace)
+        result = await self._end(replica, node, grace)
         if result.left:
             pids = ", ".join(map(str, result.left))
             raise EngineFailed(f"processes {pids} on {replica.node} do not end, even when killed")

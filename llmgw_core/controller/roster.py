@@ -91,6 +91,18 @@ class Roster:
             replica=replica.id,
         )
 
+    def tell_memory_held(self, replica: Replica, other: str) -> None:
+        """Make an event of GPU memory that did not come back before a start goes on."""
+        self._events.add(
+            "node.memory_held",
+            f"{replica.id} starts on {replica.node} although the GPU memory of {other}, which was "
+            "stopped there, is not seen to be back",
+            severity="warning",
+            node=replica.node,
+            model=replica.model,
+            replica=replica.id,
+        )
+
     def remove(self, replica: Replica, why: str) -> None:
         """Forget a replica that has ended, and say why it did."""
         self._forget(replica)
