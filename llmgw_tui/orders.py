@@ -87,6 +87,15 @@ class Orders:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def foresee(self, commands: Sequence[Command]) -> Outcome:
+        """What these commands would do, as the engine foresees it; remembered nowhere."""
+        asked = [{"name": command.name, "args": dict(command.args)} for command in commands]
+        preview = Command("preview", {"commands": asked})
+        try:
+            return await self._answer(preview)
+        except (LlmgwError, TimeoutError) as error:
+            return Outcome(preview, False, str(error) or "the engine has not answered")
+
     async def close(self) -> None:
         """Give up on what is not answered yet."""
         tasks = list(self._tasks)

@@ -13,6 +13,7 @@ from llmgw_tui.actions import Action, Kind, allowed
 from llmgw_tui.command_line import Card, names_of, parse
 from llmgw_tui.moves import Moves
 from llmgw_tui.orders import Outcome
+from llmgw_tui.rows.preview import preview
 from llmgw_tui.rows.report import report
 from llmgw_tui.text import clean
 
@@ -84,8 +85,14 @@ class Verbs:
             if yes:
                 self._send(action, frozen, given)
 
+        async def foreseen() -> list[str]:
+            commands = [Command(str(action.command), action.arguments(t, given)) for t in frozen]
+            outcome = await self._app.orders.foresee(commands)
+            return preview(outcome.text, outcome.data) if outcome.ok else []
+
         notes = aim.notes_of(action, frozen, self._app.shown)
-        self._app.push_screen(ConfirmDialog(action, frozen, notes), answered)
+        ask = foreseen if action.command in _FORESEEN else None
+        self._app.push_screen(ConfirmDialog(action, frozen, notes, ask), answered)
 
     def _cordon_or_back(self, targets: tuple[str, ...]) -> None:
         snapshot = self._app.shown
@@ -136,6 +143,8 @@ class Verbs:
         app.say(outcome.text, severity="information" if outcome.ok else "error")
 
 
+_FORESEEN = frozenset({"restart", "stop", "node.drain", "scale", "remove"})
+"""Engine commands whose dialog says what they would start and stop."""
 _WITHOUT_TARGET = frozenset({"logs", "previous-logs"})
 """Actions that mean something without a target too."""
 _ASKED_HERE = frozenset({"mirror-pull"})

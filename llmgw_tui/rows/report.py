@@ -14,7 +14,8 @@ def report(data: object) -> list[str]:
     return list(_outline(data, ""))
 
 
-def _rows(data: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+def rows_of(data: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
+    """The tables in a list of an answer; empty where there is no such list."""
     value = data.get(key)
     if not isinstance(value, Sequence) or isinstance(value, str):
         return []
@@ -22,7 +23,7 @@ def _rows(data: Mapping[str, object], key: str) -> list[Mapping[str, object]]:
 
 
 def _plan(data: Mapping[str, object]) -> Iterator[str]:
-    actions, pending = _rows(data, "actions"), _rows(data, "pending")
+    actions, pending = rows_of(data, "actions"), rows_of(data, "pending")
     yield "To do" if actions else "Nothing to do: everything is as it is wanted."
     for row in actions:
         nodes = row.get("nodes") or ()

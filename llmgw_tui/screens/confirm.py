@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
@@ -30,10 +30,15 @@ class ConfirmDialog(Dialog[bool]):
     AUTO_FOCUS: ClassVar[str | None] = "#cancel"
 
     def __init__(
-        self, action: Action, targets: Sequence[str], notes: Mapping[str, str] | None = None
+        self,
+        action: Action,
+        targets: Sequence[str],
+        notes: Mapping[str, str] | None = None,
+        foreseen: Callable[[], Awaitable[list[str]]] | None = None,
     ) -> None:
         super().__init__()
         self._action = action
+        self._foreseen = foreseen
         self._notes = notes or {}
         self.targets = tuple(targets)
         noun = action.target or "thing"
@@ -51,9 +56,25 @@ class ConfirmDialog(Dialog[bool]):
         names = [f"  {clean(name)}{self._noted(name)}" for name in shown]
         yield plain("\n".join([*names, *more]), classes="names")
         yield plain(self._action.confirm, classes="says")
+        if self._foreseen is not None:
+            told = plain("", classes="waste", id="foreseen")
+            told.display = False
+            yield told
         if self._needs_word:
             yield plain(f'These are many: type "{self._verb}" to go on.', classes="warns")
             yield Input(id="word", compact=True)
+
+    def on_mount(self) -> None:
+        """Ask what it would do; the dialog can be answered meanwhile."""
+        if self._foreseen is not None:
+            self.run_worker(self._tell(self._foreseen), exit_on_error=False)
+
+    async def _tell(self, foreseen: Callable[[], Awaitable[list[str]]]) -> None:
+        lines = await foreseen()
+        if lines and self.is_attached:
+            told = self.query_one("#foreseen", Static)
+            told.update(clean_lines("\n".join(lines)))
+            told.display = True
 
     def _noted(self, name: str) -> str:
         note = self._notes.get(name, "")
