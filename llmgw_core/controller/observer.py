@@ -20,6 +20,7 @@ from llmgw_core.engines.registry import ENGINES
 from llmgw_core.errors import RefusedBecause
 from llmgw_core.ledger.events import EventLog
 from llmgw_core.nodes.api import FleetHandle, NodeHandle
+from llmgw_core.nodes.cautions import cautions
 from llmgw_core.nodes.facts import NodeState
 from llmgw_core.nodes.instance import InstanceStatus
 
@@ -52,8 +53,9 @@ class Observer:
         self._examine = examine
         self._clock = clock
         self._started = clock()
-        self._node_states: dict[str, tuple[NodeState, str]] = {}
+        self._node_states: dict[str, tuple[NodeState, RefusedBecause | None]] = {}
         self._told_ports: dict[str, str] = {}
+        self._cautioned: dict[str, set[str]] = {}
         self._ever_read: set[str] = set()
         self._vitals: dict[str, tuple[str | None, Vital]] = {}
         """Of ready replicas, by id, with the token of the run that they are of."""
@@ -73,12 +75,10 @@ class Observer:
         """Nodes that may hold replicas of ours and were not heard from since the start."""
         if self._clock() - self._started > self._keeper.config.controller.node_grace_s:
             return
-        never_let_in = f"{RefusedBecause.HOST_KEY_UNKNOWN}"
         for name, node in self._fleet.nodes.items():
             if name in self._ever_read:
                 continue
-            refused = node.status.state is NodeState.REFUSED
-            if not (refused and never_let_in in node.status.reason):
+            if node.status.because is not RefusedBecause.HOST_KEY_UNKNOWN:
                 yield name
 
     def unsettled(self) -> frozenset[str]:
@@ -115,11 +115,12 @@ class Observer:
 
     def _tell_nodes(self) -> None:
         for seen in self.seen_nodes():
-            name, key = seen.config.name, (seen.state, seen.status.reason)
+            self._tell_cautions(seen)
+            name, key = seen.config.name, (seen.state, seen.status.because)
             before = self._node_states.get(name)
             self._node_states[name] = key
             self._tell_ports(seen)
-            if before is not None and before[0] is seen.state:
+            if before == key:
                 continue
             if seen.state is NodeState.CONNECTING:
                 continue
@@ -139,6 +140,19 @@ class Observer:
         if wrong and self._told_ports.get(name) != wrong:
             self._events.add("node.ports", wrong, severity="warning", node=name)
         self._told_ports[name] = wrong
+
+    def _tell_cautions(self, seen: NodeSeen) -> None:
+        """What a person should know of a node that is connected, each once for as long as it lasts;
+        the figures in it may change."""
+        if seen.facts is None or seen.status.state is not NodeState.READY:
+            return
+        name = seen.config.name
+        found = {_words(caution): caution for caution in cautions(seen.facts)}
+        for words in found.keys() - self._cautioned.get(name, set()):
+            self._events.add(
+                "node.caution", f"node {name}: {found[words]}", severity="warning", node=name
+            )
+        self._cautioned[name] = set(found)
 
     def _adopt(self) -> None:
         """Take over what the nodes say runs there and the roster does not know."""
@@ -241,3 +255,7 @@ class Observer:
         model = self._keeper.catalog.find(replica.model)
         profile = model.profile(replica.profile) if model else None
         return profile.startup_timeout_s if profile else DEFAULT_STARTUP_TIMEOUT_S
+
+
+def _words(sentence: str) -> str:
+    return "".join(char for char in sentence if not char.isdigit())

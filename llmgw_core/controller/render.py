@@ -21,6 +21,7 @@ from llmgw_core.controller.replica import Phase, Replica
 from llmgw_core.controller.routes import model_state
 from llmgw_core.controller.watch import Numbers, Watched
 from llmgw_core.controller.weights_handle import Fetched
+from llmgw_core.nodes.cautions import cannot_start, cautions
 from llmgw_core.nodes.facts import Facts, GpuFacts, HostSample, NodeState, NodeStatus
 from llmgw_core.placement.rooms import Room
 
@@ -50,7 +51,7 @@ def node_view(seen: NodeSeen, room: Room | None) -> NodeView:
         name=seen.config.name,
         host=seen.config.host or "this machine",
         state=seen.state.value,
-        reason=status.reason,
+        reason=status.reason or "; ".join(_cautions(seen)),
         since=status.since,
         retry_at=status.retry_at,
         local=seen.config.local,
@@ -83,6 +84,11 @@ def node_view(seen: NodeSeen, room: Room | None) -> NodeView:
     )
 
 
+def _cautions(seen: NodeSeen) -> tuple[str, ...]:
+    ready = seen.status.state is NodeState.READY
+    return cautions(seen.facts) if ready and seen.facts is not None else ()
+
+
 def gpu_class(config: NodeConfig, facts: Facts) -> str | None:
     """The configured GPU class, else the name of the first GPU in a short form."""
     if config.gpu_class is not None or not facts.gpus:
@@ -112,6 +118,7 @@ def room_of(seen: NodeSeen) -> Room:
         reserve_cores=config.reserve.cores,
         disk_free_gb=facts.disk_free_gb,
         weights=facts.weights or frozenset(),
+        closed=cannot_start(facts),
     )
 
 

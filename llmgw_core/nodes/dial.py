@@ -21,6 +21,7 @@ from llmgw_core.errors import NodeLost, NodeRefused, RefusedBecause
 from llmgw_core.gateway.table import Tunnel
 from llmgw_core.nodes.host_keys import HostKeyStore, KnownKeys
 from llmgw_core.nodes.keys import KeyRing, Offer
+from llmgw_core.nodes.login import Login
 from llmgw_core.nodes.route import Hop
 from llmgw_core.nodes.ssh_config import Home, shell_words
 from llmgw_core.nodes.trouble import HostKeyRefused, explain, words
@@ -58,40 +59,19 @@ logging.getLogger("asyncssh").setLevel(logging.WARNING)
 log = logging.getLogger(__name__)
 
 
-class _Client(asyncssh.SSHClient):
-    """Catches the key that a host shows, and why a connection ended."""
-
-    def __init__(self) -> None:
-        self.untrusted: asyncssh.SSHKey | None = None
-        self.lost: Exception | None = None
-        self.banner = ""
-
-    def validate_host_public_key(
-        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
-    ) -> bool:
-        self.untrusted = key  # asked for unknown and for changed keys alike: never yes
-        return False
-
-    def auth_banner_received(self, msg: str, lang: str) -> None:
-        self.banner = msg[:1000]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = exc
-
-
 @dataclass(slots=True, eq=False)
 class Connection:
     """An open connection of one hop, with what was found out while making it."""
 
     hop: Hop
     ssh: asyncssh.SSHClientConnection
-    client: _Client
+    login: Login
     host_key: asyncssh.SSHKey | None
 
     @property
     def lost_because(self) -> str:
         """Why it ended, for a person."""
-        return words(self.client.lost) if self.client.lost is not None else "it was closed"
+        return words(self.login.lost) if self.login.lost is not None else "it was closed"
 
     async def close(self) -> None:
         """End it: politely where the peer answers, at once where it does not."""
@@ -212,23 +192,23 @@ class Dialer:
                     f"{hop.label}: there is no key to log in with; not used: "
                     + ", ".join(offer.passed_over),
                 )
-            client = _Client()
+            login = Login(offer.pairs)
             try:
-                ssh = await self._handshake(hop, through, known, offer, client)
+                ssh = await self._handshake(hop, through, known, login)
             except (asyncssh.Error, OSError, ValueError) as error:
-                raise _explain(hop, through, known, offer, client, error) from error
+                raise _explain(hop, through, known, offer, login, error) from error
         finally:
             offer.close()
         key = ssh.get_server_host_key()
         if key is not None and hop.credentials is None:
             await asyncio.to_thread(self._remember, hop, key)
             self.key_files[hop] = tuple(offer.files)
-        return Connection(hop, ssh, client, key)
+        return Connection(hop, ssh, login, key)
 
     async def _handshake(
-        self, hop: Hop, through: Connection | None, known: KnownKeys, offer: Offer, client: _Client
+        self, hop: Hop, through: Connection | None, known: KnownKeys, login: Login
     ) -> asyncssh.SSHClientConnection:
-        options = _options(hop, known, offer, client)
+        options = _options(hop, known, login)
         sock: socket.socket | None = None
         if through is None and hop.target.proxy_command is None:
             # outside the gate: hosts that swallow packets must not keep others from connecting
@@ -275,12 +255,12 @@ def _explain(
     through: Connection | None,
     known: KnownKeys,
     offer: Offer,
-    client: _Client,
+    login: Login,
     error: Exception,
 ) -> NodeLost | NodeRefused:
-    if client.untrusted is not None:
-        return HostKeyRefused(hop, client.untrusted, known)
-    return explain(hop, through.hop if through is not None else None, offer, error)
+    if login.untrusted is not None:
+        return HostKeyRefused(hop, login.untrusted, known)
+    return explain(hop, through.hop if through is not None else None, offer, login, error)
 
 
 async def open_socket(host: str, port: int, family: int) -> socket.socket:
@@ -314,26 +294,27 @@ async def open_socket(host: str, port: int, family: int) -> socket.socket:
     raise OSError(f"{host} has no address")
 
 
-def _options(hop: Hop, known: KnownKeys, offer: Offer, client: _Client) -> dict[str, Any]:
+def _options(hop: Hop, known: KnownKeys, login: Login) -> dict[str, Any]:
     target = hop.target
     extra: dict[str, Any] = {}
     if target.proxy_command is not None and hop.via is None:
         extra["proxy_command"] = shell_words(target.proxy_command)
     kex = set(get_kex_algs())
     return {
-        "client_factory": lambda: client,
+        "client_factory": lambda: login,
         "username": target.user,
         "known_hosts": known.as_argument(),
         "server_host_key_algs": known.algorithms(),
         "host_key_alias": target.host_key_alias,
         "x509_trusted_certs": None,
         "x509_trusted_cert_paths": [],
-        "client_keys": list(offer.pairs) or None,
+        # the login itself hands them out; asked for passwords and codes, it answers nothing
+        "client_keys": None,
         "agent_path": None,
         "password": None,
         "host_based_auth": False,
-        "kbdint_auth": False,
-        "password_auth": False,
+        "kbdint_auth": True,
+        "password_auth": True,
         "gss_host": None,
         "gss_auth": False,
         "gss_kex": False,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from llmgw_core.errors import RefusedBecause
+
 
 class NodeState(StrEnum):
     """Where a node's connection stands."""
@@ -74,8 +76,14 @@ class Facts:
     hostname: str | None = None
     state_writable: bool | None = None
     """Whether files can be made in the state directory."""
+    state_there: bool | None = None
+    """Whether that directory is there, or could be made."""
+    state_trouble: str | None = None
+    """Why it could not be made, or nothing be written in it, as the node says it."""
     state_executable: bool | None = None
     """Whether programs there can be run (not so on a noexec mount)."""
+    unusable: tuple[str, ...] = ()
+    """Engines that are configured or installed there and cannot be run, each with why."""
     weights: frozenset[str] | None = None
     """Versions of the mirror that lie there whole, as ``MODEL/VERSION``."""
 
@@ -106,6 +114,8 @@ class NodeStatus:
     state: NodeState
     since: float
     reason: str = ""
+    because: RefusedBecause | None = None
+    """Of a node that is refused: what kind of thing a person has to see to."""
     rtt_s: float | None = None
     fingerprint: str | None = None
     """SHA256 of the host key that waits for a person's trust."""

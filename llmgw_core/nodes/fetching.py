@@ -146,7 +146,11 @@ class _Fetch:
             if ended.status not in _PUSH or push is None or self._pushed:
                 raise self.failure(ended.status, ended.error)
             log.info("%s: pushing %s: %s", self._name, self._job.key, ended.error)
-            await push(self._node, self._job, self._progress)
+            try:
+                await push(self._node, self._job, self._progress)
+            except RemoteFailed as error:
+                # either of the two would help
+                raise self.failure(ended.status, f"{error}; and {ended.error}") from error
             self._pushed = True
         raise self.failure(None, "it ended again and again without a word")
 

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import asyncssh
 
+from llmgw_core.nodes.agent import Agent, ask_agent
 from llmgw_core.nodes.ssh_config import DEFAULT_KEYS, SshTarget
 
 log = logging.getLogger(__name__)
-
-AGENT_TIMEOUT_S = 10.0
 
 
 @dataclass(slots=True)
@@ -32,13 +31,23 @@ class Offer:
     """Keys that were named or found and cannot be used, with why."""
     files: list[str] = field(default_factory=list)
     """Paths of the usable ones that lie in files, for another process."""
-    agent: asyncssh.SSHAgentClient | None = None
+    agent: Agent | None = None
 
     def close(self) -> None:
         """Let the agent go; its keys can no longer sign."""
         if self.agent is not None:
             self.agent.close()
             self.agent = None
+
+    @property
+    def unsigned(self) -> str:
+        """What the agent did not do although a server took the key; empty where there is none."""
+        if self.agent is None or not self.agent.unsigned:
+            return ""
+        refused = self.agent.unsigned
+        names = [comment_of(pair) for pair in self.pairs if pair.key_public_data in refused]
+        why = next(iter(refused.values()))
+        return f"the agent at {self.agent.path} did not sign with its key {_list(names)}: {why}"
 
     @property
     def words(self) -> str:
@@ -50,6 +59,12 @@ class Offer:
 def _list(items: Sequence[str], most: int = 6) -> str:
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more
+
+
+def comment_of(key: asyncssh.SSHKeyPair) -> str:
+    """What a person calls a key of the agent: its comment, or else its kind."""
+    comment = (key.get_comment_bytes() or b"").decode("utf-8", errors="replace")
+    return comment or key.get_algorithm()
 
 
 _Loaded = Sequence[asyncssh.SSHKeyPair] | str
@@ -109,22 +124,17 @@ class KeyRing:
     async def _agent_keys(self, path: str | None, offer: Offer) -> list[asyncssh.SSHKeyPair]:
         if path is None:
             return []
-        try:
-            async with asyncio.timeout(AGENT_TIMEOUT_S):
-                offer.agent = await asyncssh.connect_agent(path)
-                return list(await offer.agent.get_keys())
-        except (OSError, ValueError, TimeoutError, asyncssh.Error) as error:
-            offer.close()
-            log.warning("the ssh agent at %s does not answer: %s", path, error or "timeout")
-            offer.passed_over.append(f"the agent at {path} (it does not answer)")
-            return []
+        offer.agent, keys, trouble = await ask_agent(path)
+        if trouble:
+            log.warning("the ssh agent at %s: %s", path, trouble)
+            offer.passed_over.append(f"the agent at {path} ({trouble})")
+        return keys
 
     @staticmethod
     def _add_agent(offer: Offer, keys: Sequence[asyncssh.SSHKeyPair]) -> None:
         for key in keys:
             offer.pairs.append(key)
-            comment = (key.get_comment_bytes() or b"").decode("utf-8", errors="replace")
-            offer.tried.append(f"the agent's key {comment or key.get_algorithm()}")
+            offer.tried.append(f"the agent's key {comment_of(key)}")
 
 
 def _add_file(offer: Offer, name: str, loaded: _Loaded) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from llmgw_core.config import NodeConfig
-from llmgw_core.errors import LlmgwError, NodeLost, NodeRefused, Refused
+from llmgw_core.errors import LlmgwError, NodeLost, NodeRefused, Refused, RefusedBecause
 from llmgw_core.nodes.clock import Clock, Rng, retry_delay_s
 from llmgw_core.nodes.dial import Dialer
 from llmgw_core.nodes.facts import NodeState, NodeStatus
@@ -218,6 +218,7 @@ class LinkKeeper:
                 group.create_task(session.lost())
                 await session.ask()
                 group.create_task(session.measure())
+                group.create_task(session.watch_state())
                 await self._lead(session)
         except ExceptionGroup as group_error:
             # a group that was cancelled while one of its tasks failed tells of the failure alone
@@ -278,6 +279,7 @@ class LinkKeeper:
         self._set(
             NodeState.REFUSED if refused else NodeState.UNREACHABLE,
             reason=str(error),
+            because=error.because if isinstance(error, NodeRefused) else None,
             fingerprint=key.fingerprint if key is not None else None,
             old_fingerprint=key.old_fingerprint if key is not None else None,
             holder=str(error.holder) if isinstance(error, LeaseHeld) else None,
@@ -306,6 +308,7 @@ class LinkKeeper:
         state: NodeState,
         *,
         reason: str = "",
+        because: RefusedBecause | None = None,
         fingerprint: str | None = None,
         old_fingerprint: str | None = None,
         holder: str | None = None,
@@ -316,6 +319,7 @@ class LinkKeeper:
             state,
             since,
             reason,
+            because=because,
             fingerprint=fingerprint,
             old_fingerprint=old_fingerprint,
             holder=holder,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from llmgw_core.config import DataPath, NodeConfig
 from llmgw_core.engines.verdict import Verdict
-from llmgw_core.errors import NodeLost
+from llmgw_core.errors import NodeLost, RemoteFailed
 from llmgw_core.gateway.table import Tunnel
 from llmgw_core.nodes.facts import EngineFacts, Facts, HostSample, NodeStatus
 from llmgw_core.nodes.held import list_held, remove_held
@@ -181,7 +181,14 @@ class Node:
 
     async def provision(self, engine: str, *, progress: Callable[[str], None]) -> str:
         """See ``NodeHandle``. The node is probed anew afterwards, so that the engine is seen."""
-        session = self._keeper.connected()
+        session, facts = self._keeper.connected(), self.facts
+        if facts is not None and facts.state_executable is False:
+            raise RemoteFailed(
+                f"no program can be run from {facts.state_dir} on {self.config.name} (mounted "
+                "noexec); set state_dir in its entry to another place, or name an engine there "
+                "under engines",
+                exit_status=126,
+            )
         version = await provision(
             session.link.exec,
             engine,

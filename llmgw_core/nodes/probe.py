@@ -16,6 +16,7 @@ from llmgw_core.nodes.facts import EngineFacts, Facts, GpuFacts
 from llmgw_core.nodes.hardware import KIB_PER_GIB, count_cores, memory_gb
 from llmgw_core.nodes.script import load, optional_word, word
 from llmgw_core.nodes.weights import complete_keys
+from llmgw_core.plain_text import sanitise
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +136,10 @@ def parse_probe(output: bytes, timing: Timing) -> Facts:
         state_dir=answers.one("state"),
         hostname=answers.one("hostname"),
         state_writable=answers.flag("state.writable"),
+        state_there=answers.flag("state.there"),
+        state_trouble=_words(answers.one("state.trouble")),
         state_executable=answers.flag("state.executable"),
+        unusable=tuple(sanitise(text) for text in answers.all("unusable")),
         weights=_weights(answers),
         ephemeral_ports=_ports(answers.one("ports.ephemeral")),
     )
@@ -146,6 +150,10 @@ def _ports(said: str | None) -> tuple[int, int] | None:
     if len(words) != 2 or not all(word.isascii() and word.isdecimal() for word in words):
         return None
     return int(words[0]), int(words[1])
+
+
+def _words(text: str | None) -> str | None:
+    return sanitise(text) if text else None
 
 
 def clock_skew_s(clock: str | None, took_cs: str | None, timing: Timing) -> float | None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from llmgw_core.errors import LlmgwError, NodeLost
+from llmgw_core.errors import LlmgwError, NodeLost, RemoteFailed
+from llmgw_core.nodes.cautions import cannot_start, refusal
 from llmgw_core.nodes.clock import Clock
 from llmgw_core.nodes.instances import Instances
 from llmgw_core.nodes.lease import Claim, Holder, LeaseHeld, give_back, take_over
@@ -27,6 +28,8 @@ SAMPLER_FAILURES = 5
 STEADY_S = 30.0
 """A stream that ran for so long was a good one: the next failure counts as the first."""
 RTT_INTERVAL_S = 10.0
+STATE_RETRY_S = 60.0
+"""A node on which nothing can be started is asked again so often whether that has changed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,10 +63,12 @@ class Session:
 
         Raises:
             NodeLost: the link went away.
-            NodeRefused: the login has no usable shell.
+            NodeRefused: the login has no usable shell, or no place for llmgw's directory.
             RemoteFailed: the node could not run a script.
         """
         facts = await probe(self.link.exec, self.hints, clock=self.clock.wall)
+        if (refused := refusal(self.name, facts)) is not None:
+            raise refused
         self.live.facts = facts
         self._settle(facts.state_dir or self.hints.state_dir)
         if self.leads:
@@ -164,6 +169,22 @@ class Session:
         while True:
             self.rtt_s = await self.link.rtt(self.clock.monotonic)
             await asyncio.sleep(RTT_INTERVAL_S)
+
+    async def watch_state(self) -> None:
+        """Ask again while nothing can be started there, until cancelled.
+
+        Raises:
+            NodeRefused: its directory has gone, and cannot be made.
+        """
+        while True:
+            await asyncio.sleep(STATE_RETRY_S)
+            if self.live.facts is not None and cannot_start(self.live.facts):
+                try:
+                    await self.ask()
+                except RemoteFailed as error:
+                    log.info("%s: it was not probed again: %s", self.name, error)
+                else:
+                    self.changed()
 
     async def lost(self) -> None:
         """Wait for the link's end.

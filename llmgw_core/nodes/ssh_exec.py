@@ -19,6 +19,7 @@ import asyncssh
 from llmgw_core.errors import NodeLost, NodeRefused, RefusedBecause, RemoteFailed
 from llmgw_core.nodes.channel import OUTPUT_LIMIT, Channel, LineChannel
 from llmgw_core.nodes.exec import ExecResult
+from llmgw_core.plain_text import sanitise
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ STREAMS_AT_ONCE = 5
 """Of the ten sessions that a server gives to a connection, these two leave some for its delays."""
 SLOT_WAIT_S = 60.0
 OPEN_TIMEOUT_S = 20.0
+NOLOGIN_STATUS = 254
+"""Of OpenSSH in place of any command, while /etc/nologin is there."""
 PAYLOAD_LIMIT = 4 << 20
 RETRY_AFTER_S = (0.05, 0.2, 0.8)
 
@@ -283,12 +286,7 @@ class SshExec:
         if channel.exit_status is None and not channel.too_much:
             raise self._lost()
         if not channel.begun or channel.exit_status is None:
-            words = channel.first_words
-            raise NodeRefused(
-                RefusedBecause.SHELL,
-                f"{self._label} has no usable shell for this login"
-                + (f": {words}" if words else f" (it ended with {channel.exit_status})"),
-            )
+            raise _no_shell(self._label, channel)
         if channel.exit_status and channel.err:
             log.debug("%s: %s", self._label, channel.err[-500:])
         return channel.exit_status
@@ -297,6 +295,19 @@ class SshExec:
         if self._connection.is_closed():
             return NodeLost(f"The connection to {self._label} is gone: {self._lost_because()}")
         return NodeLost(f"{self._label} cut a command off before its end")
+
+
+def _no_shell(label: str, channel: Channel) -> NodeRefused | NodeLost:
+    words = sanitise(channel.first_words, most=200)
+    said = f": {words}" if words else f" (it ended with {channel.exit_status})"
+    if channel.exit_status == NOLOGIN_STATUS:
+        # as while a host comes up or goes down
+        return NodeLost(f"{label} lets nobody but root in at present (/etc/nologin there){said}")
+    return NodeRefused(
+        RefusedBecause.SHELL,
+        f"{label} has no usable shell for this login{said}",
+        hint="give it an ordinary one (chsh -s /bin/sh), and no ForceCommand or command=",
+    )
 
 
 def _what(args: tuple[str, ...]) -> str:

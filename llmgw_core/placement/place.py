@@ -111,7 +111,8 @@ def refusals(profile: Profile, room: Room, weights: Weights | None = None) -> li
     """Every reason why this node cannot take the profile now; empty where it can."""
     if room.state is not NodeState.READY:
         return [f"node is {room.state}" + (f" ({room.reason})" if room.reason else "")]
-    reasons = [
+    reasons = [room.closed] if room.closed else []
+    reasons += [
         f"label {key} is {room.labels.get(key, 'not set')}, not {value}"
         for key, value in profile.node_selector.items()
         if room.labels.get(key) != value

@@ -39,6 +39,8 @@ class Room:
     name: str
     state: NodeState = NodeState.READY
     reason: str = ""
+    closed: str = ""
+    """Why nothing new can be started here although it is connected; empty where it can."""
     labels: Mapping[str, str] = field(default_factory=dict)
     engines: frozenset[str] | None = None
     """None where the node was not asked, which counts as maybe."""

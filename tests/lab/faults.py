@@ -151,9 +151,16 @@ def start_sshd(host: Host) -> None:
 
 def fill(host: Host) -> None:
     """Leave no room on the disk; /tmp and /run are memory and keep theirs."""
-    room = os.statvfs(host.disk)
-    used = (room.f_blocks - room.f_bfree) * room.f_frsize
-    _resize(host, str(used))
+    for attempt in range(5):
+        room = os.statvfs(host.disk)
+        used = (room.f_blocks - room.f_bfree) * room.f_frsize
+        try:
+            _resize(host, str(used))
+        except LabError:  # more was written in between
+            if attempt == 4:
+                raise
+        else:
+            break
     host.undo["fill"] = lambda: unfill(host)
 
 

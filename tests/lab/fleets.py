@@ -15,6 +15,7 @@ from llmgw_core.nodes.facts import NodeState
 from llmgw_core.nodes.fleet import KNOWN_HOSTS, Fleet
 from llmgw_core.nodes.host_keys import HostKeyStore
 from llmgw_core.nodes.instance import InstanceSpec, InstanceState
+from llmgw_core.nodes.lease import LEASE_OLD_S, LEASE_RETRY_S
 from llmgw_core.nodes.node import Node
 from tests.lab.hosts import USER, Host
 
@@ -23,28 +24,48 @@ BOUND_S = 60.0
 
 @asynccontextmanager
 async def fleet_over(
-    hosts: Iterable[Host], folder: Path, *, trusted: bool = True
+    hosts: Iterable[Host],
+    folder: Path,
+    *,
+    trusted: bool = True,
+    ready: bool = True,
+    agent: Path | None = None,
+    cluster: str = "llmgw",
+    lease_s: float = LEASE_OLD_S,
+    entry: Callable[[Host], NodeConfig] | None = None,
 ) -> AsyncIterator[dict[str, Node]]:
     """The nodes of a fleet that is kept connected for as long as the block lasts.
 
-    ``trusted``: the host keys are known beforehand, and the nodes ready when the block begins.
+    Args:
+        hosts: What it is over.
+        folder: For its state.
+        trusted: The host keys are known beforehand.
+        ready: Where they are known, the nodes are ready when the block begins.
+        agent: The socket of the person's ssh agent.
+        cluster: Its name.
+        lease_s: When a lease is old; it is asked for again a few times as often.
+        entry: What the configuration has of a host; ``node_config`` where left out.
     """
     hosts, state = list(hosts), folder / "state"
-    state.mkdir()
+    state.mkdir(parents=True)
     store = HostKeyStore(state / KNOWN_HOSTS)
     for host in hosts if trusted else ():
         store.add(host.name, host.host_key.convert_to_public())
     fleet = Fleet(
-        tuple(node_config(host) for host in hosts),
+        tuple(map(entry or node_config, hosts)),
         state_dir=state,
+        cluster=cluster,
         rng=lambda: 0.0,
-        ssh_config=None,
-        agent_path=None,
+        # of a person who has none, nor any key
+        ssh_config=folder / "ssh" / "config",
+        agent_path=str(agent) if agent is not None else None,
+        lease_s=lease_s,
+        lease_retry_s=min(LEASE_RETRY_S, lease_s / 4),
     )
     task = asyncio.create_task(fleet.run())
     try:
         nodes = dict(fleet.nodes)
-        if trusted:
+        if trusted and ready:
             for node in nodes.values():
                 await in_state(node, NodeState.READY)
         yield nodes

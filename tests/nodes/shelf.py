@@ -104,12 +104,12 @@ class Shelf:
 
 
 @asynccontextmanager
-async def serving(shelf: Shelf) -> AsyncIterator[Shelf]:
+async def serving(shelf: Shelf, address: str = "127.0.0.1") -> AsyncIterator[Shelf]:
     app = web.Application()
     app.router.add_get("/v1/files/{model}/{version}/{path:.+}", shelf.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, address, 0)
     await site.start()
     host, port = runner.addresses[0][:2]
     shelf.url = f"http://{host}:{port}"

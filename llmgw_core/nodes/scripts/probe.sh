@@ -76,21 +76,36 @@ hardware() {
   say memory.limits "$limits"
 }
 
+reason_in() { # what a tool or the shell said -> prints its last part, which is the system's own words
+  printf '%s' "${1##*: }" | tail -n 1
+}
+
 state_dir() {
   say home "${HOME:-}"
   if ! find_base "$1"; then
     say state "${path:-}"
+    say state.there n
     say state.writable n
+    say state.trouble "$(reason_in "$( (mkdir -p "$path" && cd "$path") 2>&1)")"
+    base=
     return
   fi
   say state "$base"
+  say state.there y
   try=$base/.probe.$$
-  if printf '#!/bin/sh\nexit 0\n' 2>/dev/null >"$try"; then
+  # in a shell of its own, since one that cannot write to a file ends at once in some of them
+  if said=$( (printf '#!/bin/sh\nexit 0\n' >"$try") 2>&1); then
     say state.writable y
     chmod 700 "$try"
-    if "$try" 2>/dev/null; then say state.executable y; else say state.executable n; fi
+    if "$try" 2>/dev/null; then
+      say state.executable y
+    else
+      say state.executable n
+      noexec=y
+    fi
   else
     say state.writable n
+    say state.trouble "$(reason_in "$said")"
   fi
   rm -f "$try"
 }
@@ -142,6 +157,18 @@ find_program() { # NAME -> $found: on PATH, or where the login shell would find 
   [ -x "$found" ]
 }
 
+usable() { # PATH: of a program that the configuration names; says why it cannot be run
+  [ ! -d "$1" ] && [ -x "$1" ] && return
+  if [ -d "$1" ]; then
+    say unusable "$1 is a folder"
+  elif [ -e "$1" ]; then
+    say unusable "$1 may not be run (its mode, or a file system that is mounted noexec)"
+  else
+    say unusable "$1 is not there"
+  fi
+  return 1
+}
+
 ask_llama() { # PATH or =
   found=$1
   [ "$found" != = ] || find_program llama-server || return 127
@@ -183,6 +210,8 @@ ask_vllm() { # PATH or =
 engines() { # LLAMACPP VLLM PYTHON…
   llamacpp=$1 vllm_path=$2
   shift 2
+  [ "$llamacpp" = = ] || usable "$llamacpp" || llamacpp=
+  [ "$vllm_path" = = ] || usable "$vllm_path" || vllm_path=
   # an engine's path may be a Python that can import it
   case ${llamacpp##*/} in
     python*) set -- "$llamacpp" "$@" && llamacpp== ;;
@@ -192,7 +221,15 @@ engines() { # LLAMACPP VLLM PYTHON…
   esac
   job llama ask_llama "$llamacpp"
   job vllm ask_vllm "$vllm_path"
-  [ -z "${base:-}" ] || [ ! -e "$base/engines/xllamacpp/.ready" ] || set -- "$base/engines/xllamacpp/bin/python" "$@"
+  own=$base/engines/xllamacpp
+  if [ -n "$base" ] && [ -e "$own/.ready" ]; then
+    # its libraries cannot be loaded from there, although its Python is a link to somewhere else
+    if [ -n "$noexec" ]; then
+      say unusable "the engine in $own cannot be run from a file system that is mounted noexec"
+    else
+      set -- "$own/bin/python" "$@"
+    fi
+  fi
   n=0
   for python in "$@"; do
     [ -x "$python" ] || continue
@@ -205,7 +242,7 @@ main() {
   clock
   started=$now
   say clock "$(date +%s.%N 2>/dev/null)"
-  jobs='' pids='' has_timeout=''
+  jobs='' pids='' has_timeout='' noexec='' base=''
   timeout -k 1 5 true 2>/dev/null && has_timeout=y
   say boot "$boot"
   state_dir "$1"
