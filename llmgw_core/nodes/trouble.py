@@ -30,7 +30,8 @@ class HostKeyRefused(NodeRefused):
                 RefusedBecause.HOST_KEY_CHANGED,
                 f"{hop.label} ({hop.place}) shows the host key {self.fingerprint}, "
                 f"and not {self.old_fingerprint or 'one that its authority signed'}",
-                hint=f"somebody may be in between; if the host was set up anew: `{command}`",
+                hint="somebody may be in between; if the host was set up anew, "
+                "trust this fingerprint by name",
             )
         else:
             super().__init__(
